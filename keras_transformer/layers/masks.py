@@ -58,6 +58,20 @@ def causal_mask(
     return ops.expand_dims(ops.greater_equal(queries, keys), (0, 1))
 
 
+def segment_mask(
+    queries: keras.KerasTensor, keys: keras.KerasTensor | None = None
+) -> keras.KerasTensor:
+    """Lets each query see the keys of its own sequence, in rows that are packed of several ones.
+
+    From integers `(batch, query)` and `(batch, key)`, which number the sequences of a row, to bool
+    `(batch, 1, query, key)`. `keys` is `queries` by default. Padding has a number
+    of its own, such as 0.
+    """
+    keys = queries if keys is None else keys
+    same = ops.equal(ops.expand_dims(queries, 2), ops.expand_dims(keys, 1))
+    return ops.expand_dims(same, 1)
+
+
 def window_mask(
     queries: keras.KerasTensor, keys: keras.KerasTensor, sliding_window: int
 ) -> keras.KerasTensor:

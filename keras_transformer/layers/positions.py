@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.masks import MaskedLayer, vocabulary_mask
+from keras_transformer.layers.masks import MaskedLayer, fits, vocabulary_mask
 from keras_transformer.layers.projection import Projection
 from keras_transformer.options import check, check_choice, check_ids, check_positive, values_of
 
@@ -41,6 +41,26 @@ def known_start(start_index: int | keras.KerasTensor) -> int | None:
     return value.item()
 
 
+def _positions_of(inputs, start_index, positions):
+    """Returns int32 `(length,)`, or the given positions, `(length,)` or `(batch, length)`."""
+    start = known_start(start_index)
+    batch, length = inputs.shape[:2]
+    if positions is None:
+        return ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
+    if start != 0:
+        raise ValueError(f"Give `positions` or `start_index`. Received: both, start_index={start}.")
+    positions = ops.convert_to_tensor(positions)
+    shape, dtype = tuple(positions.shape), keras.backend.standardize_dtype(positions.dtype)
+    has_shape = any(fits(shape, axes) for axes in ((length,), (batch, length), (1, length)))
+    if "int" not in dtype or not has_shape:
+        raise ValueError(
+            "`positions` must be integers with the axes (length) or (batch, length), "
+            f"here {(length,)} or {(batch, length)}. "
+            f"Received: positions of shape {shape}, of dtype {dtype}."
+        )
+    return ops.cast(positions, "int32")
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class SinusoidalPositionalEncoding(MaskedLayer):
     """Adds `sin(p / w^(2i/d))` to feature `2i` and `cos(p / w^(2i/d))` to feature `2i + 1`.
@@ -62,6 +82,8 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         inputs: Float `(batch, length, model_dim)`; an odd width has one cosine less.
         start_index: Position of the first token, an integer or an integer scalar tensor; not
             zero when a sequence arrives in parts.
+        positions: Integer `(length,)` or `(batch, length)`: the position of each token, in place of
+            `start_index`. They begin again with each sequence that a row is packed of.
 
     Masking: a Keras mask on `inputs` is passed on; padding gets a position like all else.
 
@@ -70,7 +92,7 @@ class SinusoidalPositionalEncoding(MaskedLayer):
 
     Raises:
         ValueError: A number is out of range, or there is no such layout or frequency. The start is
-            not an integer, or is below 0.
+            not an integer, or is below 0. Positions are not integers, or have another shape.
 
     Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
 
@@ -104,24 +126,26 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         pass
 
     def call(
-        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+        self,
+        inputs: keras.KerasTensor,
+        start_index: int | keras.KerasTensor = 0,
+        positions: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        known_start(start_index)
         width = inputs.shape[-1]
-        positions = ops.cast(start_index + self.offset, "float32") + ops.arange(
-            ops.shape(inputs)[1], dtype="float32"
-        )
+        positions = self.offset + _positions_of(inputs, start_index, positions)
         pairs = ops.arange((width + 1) // 2, dtype="float32")
         # Pairs over which a wavelength grows `max_wavelength` times; Marian's last pair has it.
         span = width / 2 if self.frequencies == "paper" else max(width / 2 - 1, 1)
         frequencies = ops.exp(pairs * (-math.log(self.max_wavelength) / span))
-        angles = ops.expand_dims(positions, 1) * frequencies  # --> [length, pairs]
+        # --> [length, pairs], or [batch, length, pairs]
+        angles = ops.expand_dims(ops.cast(positions, "float32"), -1) * frequencies
         waves = [ops.sin(angles), ops.cos(angles)]
         if self.layout == "halves":
             encoding = ops.concatenate(waves, axis=-1)
         else:
-            encoding = ops.reshape(ops.stack(waves, axis=-1), (-1, 2 * ((width + 1) // 2)))
-        return inputs + ops.cast(encoding[:, :width], inputs.dtype)
+            shape = *ops.shape(positions), 2 * ((width + 1) // 2)
+            encoding = ops.reshape(ops.stack(waves, axis=-1), shape)
+        return inputs + ops.cast(encoding[..., :width], inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
@@ -140,7 +164,7 @@ class LearnedPositionalEmbedding(MaskedLayer):
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`.
-        start_index: Position of the first token, an integer or an integer scalar tensor.
+        start_index, positions: See `SinusoidalPositionalEncoding`.
 
     Masking: a Keras mask on `inputs` is passed on; padding gets a position like all else.
 
@@ -149,8 +173,9 @@ class LearnedPositionalEmbedding(MaskedLayer):
 
     Raises:
         ValueError: `max_length` is not positive, or the sequence is not within it. This is checked
-            only for a length and a start that are known when the graph is built. Otherwise
-            outputs outside the table are NaN, unless the processor raises an error itself.
+            only for a length and a start that are known when the graph is built. Otherwise, and
+            for given positions, outputs outside the table are NaN, unless the processor raises an
+            error itself.
 
     Reference: Gehring et al. 2017, section 3.1 (arXiv:1705.03122); compared with sinusoids in
     Vaswani et al. 2017, table 3 row E (arXiv:1706.03762).
@@ -171,20 +196,23 @@ class LearnedPositionalEmbedding(MaskedLayer):
         )
 
     def call(
-        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+        self,
+        inputs: keras.KerasTensor,
+        start_index: int | keras.KerasTensor = 0,
+        positions: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         length, start = inputs.shape[1], known_start(start_index)
-        is_static = isinstance(length, int) and start is not None
+        is_static = isinstance(length, int) and start is not None and positions is None
         if is_static and start + length > self.max_length:
             raise ValueError(
                 "The sequence must end within `max_length`. Received: "
                 f"max_length={self.max_length}, start_index={start}, length={length}."
             )
-        positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
+        positions = _positions_of(inputs, start_index, positions)
         embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
         if not is_static:
             # XLA reads the last row for every position past the table; NaN shows the mistake.
-            inside = ops.expand_dims(vocabulary_mask(positions, self.max_length), 1)
+            inside = ops.expand_dims(vocabulary_mask(positions, self.max_length), -1)
             embedding = ops.where(inside, embedding, float("nan"))
         return inputs + ops.cast(embedding, inputs.dtype)
 
@@ -231,10 +259,14 @@ class ConcatenatedPositions(MaskedLayer):
         self.projection.build((*input_shape[:-1], 2 * width))
 
     def call(
-        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+        self,
+        inputs: keras.KerasTensor,
+        start_index: int | keras.KerasTensor = 0,
+        positions: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        positions = self.positions(ops.zeros_like(inputs), start_index=start_index)
-        return self.projection(ops.concatenate([inputs, positions], axis=-1))
+        given = {} if positions is None else {"positions": positions}
+        vectors = self.positions(ops.zeros_like(inputs), start_index=start_index, **given)
+        return self.projection(ops.concatenate([inputs, vectors], axis=-1))
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)

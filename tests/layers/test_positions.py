@@ -211,3 +211,86 @@ def test_each_distance_up_to_the_farthest_has_its_vector_on_both_sides(farthest,
         values[:, :, i] += weights[:, :, i, j, None] * vector
     np.testing.assert_allclose(relative_scores(query, table, queries, keys), scores, atol=1e-5)
     np.testing.assert_allclose(relative_values(weights, table, queries, keys), values, atol=1e-5)
+
+
+PACKED = {**LAYERS, "concatenated": lambda: layers.ConcatenatedPositions(LAYERS["learned"]())}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_given_positions_are_the_positions_of_each_token(rng, compiled, kind):
+    layer = PACKED[kind]()
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    layer(inputs)
+    given = np.array([[0, 1, 2, 0, 1], [10, 3, 3, 0, 7]])
+    one_by_one = [
+        [float64(layer(inputs[i : i + 1, j : j + 1], given[i, j]))[0, 0] for j in range(LENGTH)]
+        for i in range(BATCH)
+    ]
+    for call in (layer, compiled(lambda x, p: layer(x, positions=p))):
+        outputs = call(inputs, 0, given) if call is layer else call(inputs, given)
+        np.testing.assert_allclose(float64(outputs), one_by_one, atol=2e-6)
+    np.testing.assert_array_equal(
+        float64(layer(inputs, positions=given[0])),
+        float64(layer(inputs, positions=[given[0], given[0]])),
+    )
+    names = keras.Input((LENGTH, WIDTH)), keras.Input((None,), dtype="int32")
+    model = keras.Model(names, layer(names[0], positions=names[1]))
+    np.testing.assert_allclose(float64(model([inputs, given])), one_by_one, atol=2e-6)
+
+
+def test_given_positions_are_taken_as_keras_hub_takes_them():
+    hub = pytest.importorskip("keras_hub", reason="comes with the extra [peers]")
+    zeros, given = np.zeros((BATCH, LENGTH, WIDTH), "float32"), [[0, 1, 2, 0, 1], [9, 3, 3, 0, 7]]
+    learned, table = built("learned")
+    theirs = hub.layers.PositionEmbedding(MAX_LENGTH)
+    theirs(zeros)
+    theirs.set_weights([table])
+    pairs = [(learned, theirs), (LAYERS["sinusoidal"](), hub.layers.SinePositionEncoding())]
+    for (ours, theirs), dtype in zip(pairs, ("int32", "float32"), strict=True):
+        expected = theirs(zeros, positions=ops.convert_to_tensor(given, dtype))
+        outputs = ours(zeros, positions=given)
+        np.testing.assert_allclose(float64(outputs), float64(expected), atol=1e-5)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize(
+    "positions", [np.zeros(LENGTH - 1, int), np.zeros((3, LENGTH), int), np.zeros(LENGTH), [[[0]]]]
+)
+def test_positions_of_another_shape_or_dtype_are_refused(kind, positions):
+    layer, _ = built(kind)
+    inputs = np.zeros((BATCH, LENGTH, WIDTH), "float32")
+    with pytest.raises(
+        ValueError, match=r"must be integers .* here \(5,\) or \(2, 5\). Received: "
+    ):
+        layer(inputs, positions=positions)
+    with pytest.raises(ValueError, match="Give `positions` or `start_index`. Received: both, .*=3"):
+        layer(inputs, start_index=3, positions=np.zeros(LENGTH, int))
+
+
+def test_given_positions_outside_the_table_give_no_number(compiled):
+    layer, vectors = built("learned")
+    call = compiled(lambda positions: layer(ops.zeros((1, 3, WIDTH)), positions=positions))
+    outputs = float64(call(ops.convert_to_tensor([[MAX_LENGTH, 2, -1]], "int32")))[0]
+    assert np.isnan(outputs[[0, 2]]).all()
+    np.testing.assert_array_equal(outputs[1], vectors[2])
+
+
+@pytest.mark.parametrize("positions", [None, "rotary", "relative"])
+@pytest.mark.parametrize("block_class", [layers.EncoderBlock, layers.DecoderBlock])
+def test_sequences_that_are_packed_in_a_row_give_what_they_give_alone(
+    rng, randomize, block_class, positions
+):
+    lengths = 3, 2  # and one token of padding
+    segments = np.array([[1, 1, 1, 2, 2, 0]])
+    begins_again = np.array([[0, 1, 2, 0, 1, 0]])
+    encoding = layers.SinusoidalPositionalEncoding()
+    block = block_class(13, 2, positions=positions)
+    block.build((None, None, WIDTH - 2))
+    randomize(block)
+    packed = rng.normal(size=(1, 6, WIDTH - 2)).astype("float32")
+    name = "attention_mask" if block_class is layers.EncoderBlock else "decoder_attention_mask"
+    with_positions = encoding(packed, positions=begins_again)
+    outputs = float64(block(with_positions, **{name: layers.masks.segment_mask(segments)}))
+    for start, length in zip((0, 3), lengths, strict=True):
+        alone = float64(block(encoding(packed[:, start : start + length])))
+        np.testing.assert_allclose(outputs[:, start : start + length], alone, atol=1e-5)
