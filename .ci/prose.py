@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
-LIMITS = {"pages": 0, "messages": 0, "docstrings": 0, "beginnings": 0}
+LIMITS = {"pages": 0, "messages": 0, "docstrings": 0, "beginnings": 0, "types": 0}
 MOST_WORDS = 30
 AVOIDED = re.compile(
     r"\balone\b|\bbeside\b|\banew\b|\bin turns\b|\bgoes? with\b|\bhow probable\b"
@@ -27,6 +27,8 @@ BUILT = {"_build", "_live", "_work", "_build_quick"}
 
 # A docstring begins with a verb or the name of the thing, not with a question about it.
 NO_BEGINNING = re.compile(r"(?:What|How|Which|Whether|As|The same|That|Those|Of|From)\b[^\n]*")
+# An argument's description that names only its type.
+ONLY_TYPE = re.compile(r"^ +\w+: (?:An? |The )?`[\w.]+`\.$", flags=re.MULTILINE)
 
 
 def faults(text: str) -> list[str]:
@@ -78,11 +80,11 @@ def _text_of(node: ast.JoinedStr | ast.Constant) -> str:
 
 
 def package() -> tuple[dict[str, list[str]], ...]:
-    """Returns texts of each module: messages, docstrings, and beginnings to avoid of docstrings.
+    """Returns texts of each module: messages, docstrings, beginnings and types to avoid in them.
 
     Messages are all strings of several words that are not docstrings.
     """
-    messages, docstrings, beginnings = {}, {}, {}
+    messages, docstrings, beginnings, types = {}, {}, {}, {}
     for path in sorted((ROOT / "keras_transformer").rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -104,7 +106,8 @@ def package() -> tuple[dict[str, list[str]], ...]:
         docstrings[name] = [block for text in documentation for block in blocks(text)]
         found = map(NO_BEGINNING.match, documentation)
         beginnings[name] = [match[0] for match in found if match]
-    return messages, docstrings, beginnings
+        types[name] = [row.strip() for text in documentation for row in ONLY_TYPE.findall(text)]
+    return messages, docstrings, beginnings, types
 
 
 def counts() -> dict[str, list[tuple[str, str]]]:
@@ -115,7 +118,7 @@ def counts() -> dict[str, list[tuple[str, str]]]:
             (path, fault)
             for path, texts in read.items()
             for text in texts
-            for fault in ([text] if kind == "beginnings" else faults(text))
+            for fault in ([text] if kind in ("beginnings", "types") else faults(text))
         ]
         for kind, read in kinds.items()
     }

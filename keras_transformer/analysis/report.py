@@ -139,7 +139,7 @@ def position_pictures(
     (rotary, relative or none) have no figures.
 
     Args:
-        model: `Transformer`.
+        model: The trained `Transformer`.
         trained: Length of the longest text of its training, in tokens.
         other_model: A `Transformer` with other positions, to show next to it.
     """
@@ -209,7 +209,7 @@ def write_report(
 
     Args:
         folder: An empty folder.
-        inspection: `Inspection`.
+        inspection: A sentence and its attention, an `Inspection`.
         trained: Length of the longest text of the model's training, in tokens.
         pairs: Sources and targets to measure the heads on; without them there is no table.
         without_heads: Heads to translate without, as `encoder.0.1`.

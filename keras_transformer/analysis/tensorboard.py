@@ -25,7 +25,7 @@ def attention_summary(model: keras.Model, tokenizers: Sequence[Any], pair: Seque
     """Returns TensorBoard's `Summary` with heat maps of all layers and heads for one pair.
 
     Args:
-        model: `Transformer`.
+        model: The trained `Transformer`.
         tokenizers: Tokenizers of the source and the target.
         pair: A source and its target, of which the first 64 tokens are shown.
     """

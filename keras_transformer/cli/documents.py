@@ -57,7 +57,7 @@ def translate_files(
     """Translates files one after the other; a file that cannot be translated stops no other.
 
     Args:
-        translator: `Translator`.
+        translator: `Translator` of a run or an export.
         paths: Paths of the files.
         output: File for the translation of one file, or folder for the translations, which have the
             names of their files; None writes the translation of one file to stdout.

@@ -155,13 +155,13 @@ def translate_lines(
     translated and written before the next line is waited for.
 
     Args:
-        translator: `Translator`.
+        translator: `Translator` of a run or an export.
         input: Binary stream of UTF-8 lines.
         output: Text stream.
         format: Makes text of a line and its translation, such as `formats.as_text`.
         target_prefixes: Path of a file with a target prefix for each line.
         batch_size, **options: Arguments of `Translator.translate`.
-        bar: `progress_bar`.
+        bar: Shows the progress, a `progress_bar`.
         begun: What was read of the stream before.
 
     Raises:
@@ -197,7 +197,7 @@ def write_results(
         format: Makes text of a line and its result.
         output: Text stream.
         name: Name of the lines' file in messages.
-        bar: `progress_bar`.
+        bar: Shows the progress, a `progress_bar`.
     """
     for chunk in chunks:
         for lines, results in translated_lines(function, chunk, name, say_beside_bar):

@@ -79,7 +79,7 @@ def constrain(logits, ids, position, constraints: Constraints):
         ids: Int32 `(batch, beams, capacity)`: tokens of each hypothesis in its first `position`
             places; further places are ignored.
         position: Int scalar: number of tokens of each hypothesis, at most `capacity`.
-        constraints: `Constraints`.
+        constraints: Limits and rules of each sentence, `Constraints`.
     """
     ngram_size, prefixes = constraints.no_repeat_ngram_size, constraints.prefixes
     vocabulary = ops.arange(logits.shape[-1], dtype="int32")

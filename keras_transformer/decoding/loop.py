@@ -62,7 +62,7 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
     """Makes the state before the first token.
 
     Args:
-        strategy: A `Strategy`.
+        strategy: Chooses the next tokens of the hypotheses, such as `Beam`.
         cache: Cache of `step` for the first token of `strategy.beams` hypotheses.
         constraints: Each sentence has its own limit, so that other sentences in the batch cannot
             change its result.
@@ -168,7 +168,7 @@ def decode(
     Args:
         step: The model.
         cache: Cache of `step` for the first token of `strategy.beams` hypotheses.
-        strategy: A `Strategy`.
+        strategy: Chooses the next tokens of the hypotheses, such as `Beam`.
         constraints: Each sentence has its own limit, so that other sentences in the batch cannot
             change its result.
         max_length: Capacity of the result in tokens; no limit may be larger.

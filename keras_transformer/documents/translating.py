@@ -124,7 +124,7 @@ def translate_file(
     """Translates a file; see `translate_document`, whose arguments it takes.
 
     Args:
-        translator: `Translator`.
+        translator: `Translator` of a run or an export.
         path: Path of the file.
         output: Path of the translation, which is written completely or not at all. It must not be
             the file itself.

@@ -44,7 +44,7 @@ class ModelEngine(IdsEngine):
     """Translates with a `Transformer` and its tokenizers.
 
     Args:
-        model: `Transformer`.
+        model: The trained `Transformer`.
         source_tokenizer: `Tokenizer` of the source side, with the model's vocabulary.
         target_tokenizer: `Tokenizer` of the target side; the source's by default.
         max_source_length: Maximum number of tokens of a source, including EOS. The number of the

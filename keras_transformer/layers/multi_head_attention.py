@@ -353,7 +353,7 @@ class MultiHeadAttention(Mixer):
 
         Args:
             query: Float `(batch, heads, query, key_dim)`.
-            key_value: `KeyValue`.
+            key_value: Projected keys and values, a `KeyValue`.
             mask: Bool, True = may attend, broadcastable to `(batch, heads, query, key)`.
             training: Whether dropout is active.
             positions: Integer `(query,)` and `(key,)`, from which distances are computed:

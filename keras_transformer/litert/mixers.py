@@ -44,7 +44,7 @@ def search_mixer(layer, zero, beams: int, block_length: int):
     """Returns the steps of a mixer: `AttentionSteps` or `StateSteps`.
 
     Args:
-        layer: A `Mixer`.
+        layer: The block's first sublayer, a `Mixer`.
         zero: Float zeros `(batch, 1)` from an input, because sizes that are computed from shapes
             would be dynamic.
         beams: Number of hypotheses of a sentence.

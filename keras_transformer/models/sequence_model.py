@@ -305,7 +305,7 @@ class DecodingModel(SequenceModel):
 
         Args:
             ids: Integer `(batch, beams)`, the newest token of each hypothesis.
-            cache: `DecodingCache`.
+            cache: `DecodingCache` of the tokens before.
 
         Returns:
             Logits, float32 `(batch, beams, target vocabulary)`, and the next `DecodingCache`.

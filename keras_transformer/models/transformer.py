@@ -23,7 +23,7 @@ class Transformer(EncodingModel, DecodingModel):
     """Encoder-decoder Transformer from ids to logits.
 
     Args:
-        config: `TransformerConfig`.
+        config: Sizes and options of the layers, a `TransformerConfig`.
 
     Call arguments:
         inputs: `(source_ids, target_ids)` or `{"source_ids": …, "target_ids": …}`: integers
@@ -123,7 +123,7 @@ class LanguageModel(DecodingModel):
     prefix of its target.
 
     Args:
-        config: `LanguageModelConfig`.
+        config: Sizes and options of the layers, a `LanguageModelConfig`.
 
     Call arguments:
         inputs: `target_ids`, `(target_ids,)` or `{"target_ids": …}`: integers `(batch, target)`,
@@ -185,7 +185,7 @@ class Classifier(EncodingModel):
     with `ignore_id=NO_LABEL`: 0 is a label.
 
     Args:
-        config: `ClassifierConfig`.
+        config: Sizes and options of the layers, a `ClassifierConfig`.
 
     Call arguments:
         inputs: `source_ids`, `(source_ids,)` or `{"source_ids": …}`: integers `(batch, source)`,

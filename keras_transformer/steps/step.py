@@ -85,7 +85,7 @@ class TextStep:
         """Changes the translation of a text that `before` returned, and its alternatives.
 
         Args:
-            translation: `Translation`.
+            translation: The engine's `Translation` of the text.
             memory: What `before` returned with the text.
             text_read: The text as the model has read it, after all steps.
         """

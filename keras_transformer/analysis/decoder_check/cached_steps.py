@@ -36,7 +36,7 @@ class CachedSteps:
     """Runs a `SearchModel` step by step on known tokens.
 
     Args:
-        model: `SearchModel`.
+        model: `SearchModel` whose steps are checked.
         calls: `ModelCalls` of the model whose full pass is expected.
     """
 

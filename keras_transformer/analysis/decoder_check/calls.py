@@ -33,7 +33,7 @@ class ModelCalls:
 
     Args:
         model: A Keras model, or a function of ids.
-        inputs: `DecoderInputs`.
+        inputs: Ids for both sides of the model, `DecoderInputs`.
         tolerance: Largest difference that is rounding, as a share of the largest output.
     """
 

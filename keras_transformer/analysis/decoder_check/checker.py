@@ -18,7 +18,7 @@ class Checker:
     """Collects results; later causes use what earlier checks found.
 
     Args:
-        calls: `ModelCalls`.
+        calls: `ModelCalls` of the model to check.
         side: Side of a sentence where padding is.
 
     Attributes:
