@@ -289,7 +289,7 @@ def _write_corpus(corpus, files, reasons, options, staging, examples, progress):
         corpus: Files of a corpus.
         files: Names of the files to write: a table, or a file per side.
         reasons: Codes of reasons, from the corpus' first pair on.
-        options: Rules and names of the columns, `CleaningOptions`.
+        options: Rules and names of the columns, `CleanOptions`.
         staging: Folder of the files to write.
         examples: Dropped pairs by their reason; changed.
         progress: Called with the step and the number of bytes.
