@@ -42,7 +42,7 @@ def translate_of(path: str, max_lengths: Sequence[int]) -> Callable[..., list[Tr
 
 
 def imported_process(path: Path, *max_lengths: int) -> ChildProcess:
-    """Starts `translate_of` in a new process."""
+    """Returns the process of `translate_of`."""
     function = f"{__name__}:{translate_of.__name__}"
     return ChildProcess(function, path=str(path), max_lengths=max_lengths)
 

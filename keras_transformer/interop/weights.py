@@ -1,7 +1,7 @@
 """Marian's tensors as the weights of a `Transformer`."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,28 +65,31 @@ def _of_norm(name, layer, suffix=""):
     yield f"{name}_ln_bias{suffix}", layer.beta
 
 
-def named_arrays(
-    model: "Transformer", heads: Mapping[str, int] | None = None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the weights of the blocks in float32 by Marian's names, as matrices and vectors.
+def named_arrays(model: "Transformer") -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the weights of the blocks in float32 by Marian's names; see `matrix_of`."""
+    for name, variable in named_weights(model):
+        yield name, matrix_of(name, variable)
 
-    Matrices are `(inputs, outputs)`. The heads of an attention are consecutive columns, and for its
-    output consecutive rows.
+
+def matrix_of(name: str, variable: Any, heads: int | None = None) -> np.ndarray:
+    """Returns a weight of a block in float32, as a matrix `(inputs, outputs)` or a vector.
+
+    The heads of an attention are consecutive columns, and for its output consecutive rows.
 
     Args:
-        model: The model.
-        heads: Number of heads of each side, `encoder` and `decoder`, for a program with one number.
-            Missing heads are filled with zeros.
+        name: Marian's name.
+        variable: The weight.
+        heads: Number of heads of a program that has one number for all blocks. Missing heads are
+            filled with zeros.
     """
-    for name, variable in named_weights(model):
-        array = np.asarray(variable, "float32")
-        axis = _HEAD_AXIS.get(name.rpartition("_")[2])
-        if axis is not None:
-            missing = np.zeros((array.ndim, 2), int)
-            missing[axis, 1] = heads[name[:7]] - array.shape[axis] if heads else 0
-            array = np.pad(array, missing)
-            array = array.reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])
-        yield name, array
+    array = np.asarray(variable, "float32")
+    axis = _HEAD_AXIS.get(name.rpartition("_")[2])
+    if axis is None:
+        return array
+    missing = np.zeros((array.ndim, 2), int)
+    missing[axis, 1] = heads - array.shape[axis] if heads else 0
+    array = np.pad(array, missing)
+    return array.reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])
 
 
 def fill(model: "Transformer", tensors: Tensors, vocabularies: Sequence[Vocabulary]) -> None:

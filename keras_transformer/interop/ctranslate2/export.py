@@ -1,6 +1,7 @@
 """Export as a CTranslate2 model with its tokenizers, in a folder that needs no other files."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from keras_transformer.ids import EOS_ID
 from keras_transformer.impossible import BANNED
 from keras_transformer.interop.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
 from keras_transformer.interop.foreign_model import written
-from keras_transformer.interop.weights import named_arrays
+from keras_transformer.interop.weights import matrix_of, named_weights
 
 if TYPE_CHECKING:
     from keras_transformer.engine import ModelEngine
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = written(ACTIVATIONS)
 _LEAST_POSITIONS = 1024
+_LEAST = 127 / np.finfo("float32").max
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
 # CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
 # another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
@@ -188,17 +190,27 @@ def convert_to_ctranslate2(
     heads = {side: int(getattr(spec, side).num_heads) for side in SIDES}
     weights = _weights(model, heads, max_positions, banned_ids)
     suffix = "_pre" if config.normalize_first else ""
+    tables: dict[Any, tuple] = {}  # Some variables are one table.
 
     def fill(owner, variable, value):
         names = marian_names(variable, suffix)
-        if names and weights.keys() >= {*names}:
-            numbers = join(variable, [weights[name] for name in names])
-            setattr(owner, variable.rpartition("/")[2], numbers)
+        if not names or not weights.keys() >= {*names}:
+            return
+        readers, kind = tuple(weights[name] for name in names), variable.rpartition("/")[2]
+        scale = f"{kind}_scale"
+        stored_in = quantize if quantize != "int8" or hasattr(owner, scale) else "none"
+        if readers not in tables:
+            tables[readers] = _stored(_rows_of(variable, readers), stored_in)
+        numbers, scales = tables[readers]
+        setattr(owner, kind, numbers)
+        if scales is not None:
+            setattr(owner, scale, scales)
 
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = True
+    # Each weight is stored in fewer bits before the next is read, so that no copy of all is made.
     ctranslate2.specs.model_spec.visit_spec(spec, fill)
     spec.validate()
-    spec.optimize(None if quantize == "none" else quantize)
+    spec.optimize()  # Equal weights are written once.
     Path(output).mkdir(parents=True, exist_ok=True)
     with writing(Path(output, "model.bin")):
         spec.save(str(output))
@@ -244,25 +256,58 @@ def _empty_spec(config, specs):
 
 
 def _weights(model, heads, max_positions, banned_ids):
-    """Returns the weights by Marian's names."""
+    """Returns by Marian's names functions that give a weight in float32, some rows at a time."""
+    from keras_transformer.large_variables import row_blocks
     from keras_transformer.layers.positions import position_table
 
+    def block_weight(name, variable):
+        return lambda: [matrix_of(name, variable, heads[name[:7]])]
+
+    @functools.cache
+    def table_rows(embedding):
+        return lambda: (np.asarray(rows, "float32") for rows in row_blocks(embedding.embeddings))
+
     config = model.config
-    weights = dict(named_arrays(model, heads))
+    weights = {name: block_weight(name, variable) for name, variable in named_weights(model)}
     length = max(max_positions, config.position_limit or 0)
     for side, embedding, positions in (
         ("encoder", model.source_embedding, model.source_positions),
         ("decoder", model.target_embedding, model.target_positions),
     ):
-        weights[f"{side}_Wemb"] = np.asarray(embedding.embeddings, "float32")
-        weights[f"{side}_Wpos"] = position_table(positions, length, config.model_dim)
-    output = weights["decoder_Wemb"]
-    if model.output_projection is not None:
-        output = np.asarray(model.output_projection.kernel, "float32").T
-    weights["decoder_ff_logit_out_W"] = np.ascontiguousarray(output)
+        table = position_table(positions, length, config.model_dim)
+        weights[f"{side}_Wemb"] = table_rows(embedding)
+        weights[f"{side}_Wpos"] = functools.partial(list, [table])
+    projection, name = model.output_projection, "decoder_ff_logit_out_W"
+    weights[name] = weights["decoder_Wemb"]
+    if projection is not None:
+        weights[name] = lambda: [np.asarray(projection.kernel, "float32").T]
     if model.output_bias is not None or banned_ids:
-        bias = np.zeros(len(output), "float32")
+        bias = np.zeros(config.output_vocabulary_size, "float32")
         bias += 0 if model.output_bias is None else np.asarray(model.output_bias, "float32")
         bias[list(banned_ids)] = BANNED
-        weights["decoder_ff_logit_out_b"] = bias
+        weights["decoder_ff_logit_out_b"] = functools.partial(list, [bias])
     return weights
+
+
+def _rows_of(variable, weights):
+    """Yields the numbers of a variable, some rows at a time."""
+    if len(weights) == 1:
+        return (join(variable, [rows]) for rows in weights[0]())
+    return [join(variable, [rows for weight in weights for rows in weight()])]
+
+
+def _stored(blocks, quantize):
+    """Returns the numbers of some rows at a time as CTranslate2 stores them, and their factors."""
+    if quantize != "int8":
+        dtype = "float32" if quantize == "none" else quantize
+        return np.concatenate([rows.astype(dtype) for rows in blocks]), None
+    numbers, scales = zip(*map(_quantized, blocks), strict=True)
+    return np.concatenate(numbers), np.concatenate(scales)
+
+
+def _quantized(rows):
+    """Returns rows in int8, and the factor of each."""
+    largest = np.abs(rows).max(axis=1)
+    is_zero = largest < _LEAST  # or so small that the factor would be infinite
+    scales = np.float32(127) / np.where(is_zero, np.float32(127), largest)
+    return np.rint(rows * scales[:, None]).astype("int8"), scales

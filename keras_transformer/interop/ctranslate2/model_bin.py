@@ -32,11 +32,11 @@ def read_variables(path: Path) -> dict[str, FileArray]:
     with readable(path, "CTranslate2's model"), open(path, "rb") as file:
         arrays, aliases = _read(file, path)
         scales = {f"{name}_scale" for name in (*arrays, *aliases)}
-        variables = {
-            name: _dequantized(array, arrays.get(f"{name}_scale"))
-            for name, array in arrays.items()
-            if name not in scales
-        }
+        variables = {}
+        for name, array in arrays.items():
+            if name not in scales:
+                scale = f"{name}_scale"  # Two matrices may have the same scales.
+                variables[name] = _dequantized(array, arrays.get(aliases.get(scale, scale)))
         return variables | {
             alias: variables[name] for alias, name in aliases.items() if name in variables
         }
