@@ -125,7 +125,7 @@ def check_space(path: FilePath, size: int) -> None:
         file.truncate()
 
 
-def write_whole(path: FilePath, content: str | bytes) -> None:
+def write_whole(path: FilePath, content: str | bytes | memoryview) -> None:
     """Writes bytes or UTF-8 text to a file, completely and durably, or not at all.
 
     A byte of a path that is not UTF-8 is written as an escape, such as `\\udcff`.

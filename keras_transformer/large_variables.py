@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ import numpy as np
 _BLOCK = 1 << 22  # numbers
 _ALIGNMENT = 64  # bytes; TensorFlow copies other arrays
 _values_follow: contextvars.ContextVar = contextvars.ContextVar("values_follow", default=False)
+_last_use: contextvars.ContextVar = contextvars.ContextVar("last_use", default=False)
 
 
 @contextlib.contextmanager
@@ -25,12 +26,30 @@ def values_follow() -> Iterator[None]:
         _values_follow.reset(token)
 
 
+@contextlib.contextmanager
+def last_use() -> Iterator[None]:
+    """Lets `free` take the weights of a model, which nobody will use after this context."""
+    token = _last_use.set(True)
+    try:
+        yield
+    finally:
+        _last_use.reset(token)
+
+
+def free(model: keras.Model) -> None:
+    """Frees the weights of a model, if this is its `last_use`; their values become zeros."""
+    if _last_use.get():
+        for variable in model.variables:
+            variable.assign(zeros_without_memory(tuple(variable.shape), variable.dtype))
+
+
 def initializer_of(initializer: Any) -> Any:
     """Returns the initializer of a large variable: if values follow, zeros that take no memory."""
-    return _zeros if _values_follow.get() else initializer
+    return zeros_without_memory if _values_follow.get() else initializer
 
 
-def _zeros(shape, dtype=None):
+def zeros_without_memory(shape: Sequence[int], dtype: str | None = None) -> Any:
+    """Returns a tensor of zeros, which take memory on TensorFlow only where they are changed."""
     return _tensor_of(_shareable(shape, dtype or "float32"))
 
 
@@ -61,6 +80,16 @@ def _tensor_of(array):
         (array if is_standard else array.view("uint16")).__dlpack__()
     )
     return tensor if is_standard else tf.bitcast(tensor, tf.bfloat16)
+
+
+def assign_each(variables: Iterable[keras.Variable], values: Iterable[Any]) -> None:
+    """Assigns one value after another; a variable or a tensor shares its memory until it changes.
+
+    Raises:
+        ValueError: There are more or fewer values than variables.
+    """
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value.value if isinstance(value, keras.Variable) else value)
 
 
 def row_blocks(variable: Any) -> Iterator[np.ndarray]:

@@ -77,8 +77,10 @@ def converting_here():
     from keras_transformer.litert import file
 
     class Here(contextlib.nullcontext):
-        def __enter__(self):
+        def start(self):
             self.convert = file.converter()
+
+        def __enter__(self):
             return self
 
         def send(self, **request):

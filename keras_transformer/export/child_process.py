@@ -28,9 +28,10 @@ TENSORFLOW = ("tensorflow", "tensorflow_text")
 
 
 class ChildProcess:
-    """Starts a function in a new process, as a context manager; its result answers requests.
+    """Runs a function in a new process, as a context manager; its result answers requests.
 
-    The process group is killed when the context ends, or when this process is killed.
+    `start` or the first request starts the process. The process group is killed when the context
+    ends, or when this process is killed.
 
     Args:
         function: `MODULE:FUNCTION` of this package, or `FILE.py:FUNCTION` of a script that does not
@@ -40,7 +41,14 @@ class ChildProcess:
     """
 
     def __init__(self, function: str, hidden: Sequence[str] = (), **arguments: Any):
-        self._function, self._errors = function, tempfile.TemporaryFile()
+        self._program = (function, _ROOT, tuple(hidden), arguments)
+        self._errors = tempfile.TemporaryFile()
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        """Starts the process, unless it runs."""
+        if self._process is not None:
+            return
         self._pipe, other_end = multiprocessing.Pipe()
         with other_end:
             self._process = subprocess.Popen(
@@ -53,10 +61,11 @@ class ChildProcess:
                 pass_fds=[other_end.fileno()],
                 start_new_session=True,
             )
-        self._pipe.send((function, _ROOT, tuple(hidden), arguments))
+        self._pipe.send(self._program)
 
     def send(self, **request: Any) -> None:
         """Sends the next request."""
+        self.start()
         with contextlib.suppress(OSError):  # `receive` says why the process has ended.
             self._pipe.send(request)
 
@@ -68,7 +77,7 @@ class ChildProcess:
                 return self._pipe.recv()
         except (EOFError, OSError):
             received = f"exit status {self._process.wait()}, {self._last_line()}"
-        rule = f"The export must load and run in a new process ({self._function})."
+        rule = f"The export must load and run in a new process ({self._program[0]})."
         raise VerificationError(f"{rule} Received: {received}")
 
     def _last_line(self):
@@ -83,18 +92,20 @@ class ChildProcess:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self._errors.close()
+        if self._process is None:
+            return
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._pipe.close()
-        self._errors.close()
 
 
 def engine_process(
     path: str | os.PathLike, hidden: Sequence[str] = KERAS + TENSORFLOW
 ) -> ChildProcess:
-    """Starts `translate` of the engine that `Translator.load(path)` opens, without some packages.
+    """Returns a process without some packages for the `translate` of `Translator.load(path)`.
 
     An export's engine needs no Keras, and only a SavedModel's needs TensorFlow.
     """

@@ -200,7 +200,7 @@ def described_files(folder: Path) -> dict[str, dict[str, Any]]:
     return described
 
 
-def check_custom_ops(content: bytes) -> None:
+def check_custom_ops(content: bytes | memoryview) -> None:
     """Raises `RuntimeError` for operations that LiteRT does not include, such as Flex."""
     if names := custom_operations(content):
         raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")

@@ -11,7 +11,6 @@ references to one array, so equal arrays are written once. Sharing equal tables,
 operators, would save less than 1% of a base-sized file.
 """
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -20,10 +19,14 @@ import numpy as np
 
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
+from keras_transformer.litert.matrices import Matrix, digest
 from keras_transformer.litert.quantization import GraphQuantizer, code_index
 
+_SPARE_BYTES = 1 << 24  # of a file without its arrays
 IDENTIFIER = b"TFL3"
 """Bytes 4 to 8 of every LiteRT file."""
+MATRIX = "_matrix"
+"""Attribute of a captured tensor: the `Matrix` that it stands for."""
 
 
 class Part(NamedTuple):
@@ -36,7 +39,7 @@ class Part(NamedTuple):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     content: bytes
-    weights: tuple[np.ndarray, ...] = ()
+    weights: tuple[Matrix | np.ndarray, ...] = ()
 
 
 def traced(function: Callable, *specs):
@@ -51,23 +54,23 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
     """Converts TensorFlow functions in a process of its own; returns `Part`s in float32.
 
     `functions` are pairs of a signature's name and a concrete function, which returns a dict.
-    It holds its weights as constants, or captures them as tensors. The next function is traced
-    during a conversion.
+    It holds its weights as constants, or captures tensors, which may stand for a `Matrix`. The next
+    function is traced during a conversion.
 
     Raises:
         VerificationError: TensorFlow's converter failed or took too long.
     """
     parts: list[Part] = []
-    known_weights: dict[bytes, np.ndarray] = {}
     # TensorFlow's converter leaks memory.
     with ChildProcess(f"{__name__}:{converter.__name__}") as child:
+        child.start()  # It imports TensorFlow while the first function is traced.
         traced_functions = iter(functions)
         function = next(traced_functions, None)
         while function is not None:
             log_step(f"converting the signature {function[0]}")
             child.send(**_request(*function))
             converted, function = function, next(traced_functions, None)
-            parts.append(_part(*converted, child.receive(), known_weights))
+            parts.append(_part(*converted, child.receive()))
     return parts
 
 
@@ -86,9 +89,21 @@ def converter() -> Callable[..., bytes]:
             [function.graph.get_tensor_by_name(name) for name in names]
             for names in (inputs, outputs)
         )
-        # Not `from_concrete_functions`, which needs the object that holds the variables: this
-        # function holds its weights as constants.
-        return tf.lite.TFLiteConverter([function.prune(*tensors)]).convert()
+        function = function.prune(*tensors)
+        specs = [
+            tf.TensorSpec(tensor.shape, tensor.dtype, f"input_{number}")
+            for number, tensor in enumerate(function.inputs)
+        ]
+
+        def named(*arguments):
+            return {f"output_{number}": x for number, x in enumerate(function(*arguments))}
+
+        # With an owner the function is converted from a SavedModel. Without one, TensorFlow's
+        # optimizer makes an array of zeros for each input: as many bytes as the weights have.
+        owner = tf.Module()
+        owner.function = tf.function(named, input_signature=specs, autograph=False)
+        function = owner.function.get_concrete_function()
+        return tf.lite.TFLiteConverter.from_concrete_functions([function], owner).convert()
 
     return convert
 
@@ -105,24 +120,17 @@ def _request(name, function):
     }
 
 
-def _part(name, function, content, known_weights):
-    """Makes the part of a converted function; equal weights of several functions are one array."""
+def _part(name, function, content):
     captured = function.captured_inputs
-    # A view, not a copy, of the memory of a tensor.
-    weights = [np.asarray(memoryview(tensor)) for tensor in captured]
-    weights = [known_weights.setdefault(digest(array), array) for array in weights]
+    # A view, not a copy, of the memory of a tensor that stands for itself.
+    weights = tuple(getattr(t, MATRIX, None) or np.asarray(memoryview(t)) for t in captured)
     tensors = function.inputs[: len(function.inputs) - len(captured)]
     inputs = tuple(tensor.name.split(":")[0] for tensor in tensors)
     outputs = tuple(sorted(function.structured_outputs))
-    return Part(name, inputs, outputs, bytes(content), tuple(weights))
+    return Part(name, inputs, outputs, bytes(content), weights)
 
 
-def digest(array: np.ndarray) -> bytes:
-    """Returns the SHA-256 checksum of an array's numbers."""
-    return hashlib.sha256(np.ascontiguousarray(array).view("uint8").reshape(-1)).digest()
-
-
-def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
+def join(parts: Iterable[Part], quantize: str = "none") -> memoryview:
     """Joins several functions to one file; `quantize` is one of `QUANTIZATIONS`."""
     from ai_edge_litert import schema_py_generated as schema
 
@@ -134,6 +142,7 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
     for part in parts:
         model = schema.ModelT.InitFromPackedBuf(part.content, 0)
         first = len(joined.subgraphs)
+        _put_in_order(model)
         _store_weights(schema, model, part)
         _append(schema, joined, model, buffers)
         for graph in joined.subgraphs[first:]:
@@ -142,16 +151,25 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
             _drop_unused_tensors(graph)
         joined.signatureDefs.append(_signature(schema, part, joined.subgraphs[first], first))
     buffers.drop_unused()
-    return _packed(joined)
+    return _packed(joined, buffers)
 
 
-def custom_operations(content: bytes) -> list[str]:
+def custom_operations(content: bytes | memoryview) -> list[str]:
     """Returns the sorted names of a file's operations that LiteRT does not include."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.Model.GetRootAs(content, 0)
     codes = [model.OperatorCodes(i) for i in range(model.OperatorCodesLength())]
     return sorted({code.CustomCode().decode() for code in codes if code.CustomCode()})
+
+
+def _put_in_order(model):
+    """Puts the inputs and outputs of a converted function into its own order."""
+    (signature,), graph = model.signatureDefs, model.subgraphs[0]
+    for side in ("inputs", "outputs"):
+        indices = {entry.name.decode(): entry.tensorIndex for entry in getattr(signature, side)}
+        names = (f"{side[:-1]}_{number}" for number in range(len(indices)))
+        setattr(graph, side, [indices[name] for name in names])
 
 
 def _append(schema, joined, model, buffers):
@@ -186,10 +204,8 @@ def _store_weights(schema, model, part):
     graph, first = model.subgraphs[0], len(part.inputs)
     buffers = {}
     for index, values in zip(graph.inputs[first:], part.weights, strict=True):
-        buffer = schema.BufferT()
-        buffer.data = np.ascontiguousarray(values).view("uint8").reshape(-1)
         buffers[int(index)] = len(model.buffers)
-        model.buffers.append(buffer)
+        model.buffers.append(schema.BufferT(values))
     _hold(schema, model, graph, buffers)
 
 
@@ -249,32 +265,45 @@ def _signature(schema, part, graph, index):
 
 
 class Buffers:
-    """Stores equal arrays of a model (`ModelT` of LiteRT's schema) once."""
+    """Stores equal arrays and matrices of a model (`ModelT` of LiteRT's schema) once."""
 
     def __init__(self, model):
         self.model, self.indices = model, {}
+        self._matrices: dict[int, tuple[np.ndarray, Matrix]] = {}  # by the identity of the array
 
     def add(self, data):
-        """Stores an array of bytes, and returns its index; 0 without data."""
+        """Stores an array or a `Matrix`, and returns its index; 0 without data."""
         from ai_edge_litert import schema_py_generated as schema
 
-        if data is None or len(data) == 0:
+        if data is None:
             return 0
-        data = np.ascontiguousarray(data).view("uint8").reshape(-1)
-        key = digest(data)
+        if is_matrix := isinstance(data, Matrix):
+            key, size = data.key, data.size * data.dtype.itemsize
+        else:
+            array = np.ascontiguousarray(data).view("uint8").reshape(-1)
+            key, size = digest(array), len(array)
+        if size == 0:
+            return 0
         if key not in self.indices:
-            buffer = schema.BufferT()
-            buffer.data = data
+            if is_matrix:
+                array = np.broadcast_to(np.uint8(0), (size,))  # stands for it, without memory
+                self._matrices[id(array)] = array, data
             self.indices[key] = len(self.model.buffers)
-            self.model.buffers.append(buffer)
+            self.model.buffers.append(schema.BufferT(array))
         return self.indices[key]
 
     def values(self, tensor):
-        """Returns the content of a constant tensor of float32, or `None`."""
+        """Returns the float32 content of a constant tensor, an array or a `Matrix`, or `None`."""
         data = self.model.buffers[tensor.buffer].data
         if data is None:
             return None
+        if (matrix := self.matrix_of(data)) is not None:
+            return matrix
         return data.view("float32").reshape([int(size) for size in tensor.shape])
+
+    def matrix_of(self, array):
+        """Returns the matrix that an array stands for, or None."""
+        return self._matrices.get(id(array), (None, None))[1]
 
     def drop_unused(self):
         """Removes the arrays that no tensor reads."""
@@ -287,7 +316,7 @@ class Buffers:
             tensor.buffer = new_indices[tensor.buffer]
 
 
-def _packed(model):
+def _packed(model, buffers):
     """Returns the file of a model, whose graphs cannot be used after that."""
     import flatbuffers
 
@@ -298,12 +327,12 @@ def _packed(model):
             operator.outputs = np.array(operator.outputs, "int32")
     size = sum(0 if buffer.data is None else len(buffer.data) + 64 for buffer in model.buffers)
     # The whole size, because growing copies the buffer.
-    builder = _sharing_builder(flatbuffers)(size + 2**20)
+    builder = _sharing_builder(flatbuffers, buffers.matrix_of)(size + _SPARE_BYTES)
     builder.Finish(model.Pack(builder), IDENTIFIER)
-    return bytes(memoryview(builder.Bytes)[builder.Head() :])
+    return memoryview(builder.Bytes)[builder.Head() :]
 
 
-def _sharing_builder(flatbuffers):
+def _sharing_builder(flatbuffers, matrix_of):
     class Builder(flatbuffers.Builder):
         """Builder that writes equal arrays once."""
 
@@ -312,18 +341,23 @@ def _sharing_builder(flatbuffers):
             self._written = {}
 
         def CreateNumpyVector(self, values):  # noqa: N802
-            key = values.dtype.str, digest(values)
+            matrix = matrix_of(values)
+            key = values.dtype.str, digest(values) if matrix is None else matrix.key
             if key not in self._written:
-                self._written[key] = self._write(values)
+                self._written[key] = self._write(values, matrix)
             return self._written[key]
 
-        def _write(self, values):
+        def _write(self, values, matrix):
             if values.dtype != np.uint8:
                 return super().CreateNumpyVector(values)
             # LiteRT's schema demands that buffers begin at multiples of 16 bytes.
             self.StartVector(1, values.size, 16)
             self.head -= values.size
-            self.Bytes[self.head : self.head + values.size] = memoryview(values)
+            start = self.head
+            for rows in [values] if matrix is None else matrix.rows():
+                numbers = np.ascontiguousarray(rows).view("uint8").reshape(-1)
+                self.Bytes[start : start + numbers.size] = memoryview(numbers)
+                start += numbers.size
             self.vectorNumElems = values.size
             return self.EndVector()
 

@@ -21,11 +21,13 @@ from keras import ops
 
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import HIDDEN
-from keras_transformer.litert.file import digest
+from keras_transformer.large_variables import row_blocks, zeros_without_memory
+from keras_transformer.litert.file import MATRIX
+from keras_transformer.litert.matrices import Matrix
 
 LARGE = 1024
 """Least number of rows, and of columns, of a large matrix; see `weight`."""
-_captured: weakref.WeakValueDictionary[bytes, tf.Tensor] = weakref.WeakValueDictionary()
+_captured: weakref.WeakValueDictionary[tuple, tf.Tensor] = weakref.WeakValueDictionary()
 
 
 def array(variable) -> np.ndarray:
@@ -34,18 +36,28 @@ def array(variable) -> np.ndarray:
         return np.asarray(ops.convert_to_numpy(variable), "float32")
 
 
-def weight(values):
-    """Returns a matrix, an array or a variable, in a traced function.
+def table(variable) -> Matrix:
+    """Returns the rows of a variable, for `weight`."""
+    return Matrix(("rows", id(variable)), variable.shape, lambda: row_blocks(variable))
 
-    A graph is one protobuf message, which has at most 2 GiB. So a large matrix is a tensor that the
-    function captures, and `file.convert` makes it a constant again.
+
+def weight(matrix: Matrix):
+    """Returns a matrix in a traced function.
+
+    A graph is one protobuf message, which has at most 2 GiB. So the function captures a tensor that
+    stands for a large matrix, and `file.convert` makes the matrix a constant again.
     """
-    if min(values.shape) < LARGE:
-        return tf.constant(array(values))
     with tf.init_scope():
-        tensor = tf.convert_to_tensor(ops.convert_to_tensor(values, "float32"))
+        values = matrix.array() if min(matrix.shape) < LARGE else None
+    if values is not None:
+        return tf.constant(values)
+    with tf.init_scope():
         # A loop is traced several times: equal matrices are one tensor while a function lives.
-        return _captured.setdefault(digest(np.asarray(tensor)), tensor)
+        if (tensor := _captured.get(matrix.key)) is None:
+            tensor = zeros_without_memory(matrix.shape)
+            setattr(tensor, MATRIX, matrix)
+            _captured[matrix.key] = tensor
+        return tensor
 
 
 def project(rows, *projections, scale: float = 1.0):
@@ -54,13 +66,17 @@ def project(rows, *projections, scale: float = 1.0):
     A projection is a `Dense`, or an `EinsumDense` into heads or out of them.
     """
     biases = [_bias(projection) for projection in projections]
-    kernels = [
-        array(projection.kernel).reshape(-1, bias.size)
-        for projection, bias in zip(projections, biases, strict=True)
-    ]
-    matrix = np.ascontiguousarray(np.concatenate(kernels, axis=1).T) * np.float32(scale)
+    kernels = [projection.kernel for projection in projections]
     bias = np.concatenate(biases) * np.float32(scale)
-    return tf.matmul(rows, weight(matrix), transpose_b=True) + bias
+
+    def read():
+        pairs = zip(kernels, biases, strict=True)
+        parts = [array(kernel).reshape(-1, part.size) for kernel, part in pairs]
+        yield np.ascontiguousarray(np.concatenate(parts, axis=1).T) * np.float32(scale)
+
+    inputs = math.prod(kernels[0].shape) // biases[0].size
+    key = ("product", scale, *map(id, kernels))
+    return tf.matmul(rows, weight(Matrix(key, (bias.size, inputs), read)), transpose_b=True) + bias
 
 
 def _bias(projection):
@@ -204,7 +220,7 @@ def within_window(config, bias, queries, keys):
 
 def embed(embedding, ids):
     """Looks up the scaled rows of a `TokenEmbedding`."""
-    rows = tf.gather(weight(embedding.embeddings), tf.reshape(ids, (-1,)))
+    rows = tf.gather(weight(table(embedding.embeddings)), tf.reshape(ids, (-1,)))
     return rows * np.float32(rows.shape[1] ** 0.5)
 
 

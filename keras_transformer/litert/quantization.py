@@ -11,9 +11,10 @@ import copy
 
 import numpy as np
 
+from keras_transformer.litert.matrices import Matrix
+
 # Fewer bits do not pay for smaller arrays.
 _LEAST_VALUES = 1024
-_ROWS = 4096
 # The version of FULLY_CONNECTED whose float inputs are quantized by row at run time.
 _DYNAMIC_RANGE_VERSION = 12
 
@@ -62,7 +63,7 @@ class GraphQuantizer:
 
     def _is_weight(self, index):
         values = self._constant(index)
-        return values is not None and values.ndim == 2 and values.size >= _LEAST_VALUES
+        return values is not None and len(values.shape) == 2 and values.size >= _LEAST_VALUES
 
     def _constant(self, index):
         tensor = self.graph.tensors[index]
@@ -144,25 +145,19 @@ class GraphQuantizer:
             return self.quantized_indices[index]
         types = self.schema.TensorType
         values = self.stored.values(self.graph.tensors[index])
+        if not isinstance(values, Matrix):
+            values = Matrix.of(values)
         if self.kind == "float16":
             new = self._new(types.FLOAT16, like=index)
-            self.graph.tensors[new].buffer = self.stored.add(values.astype("float16"))
+            numbers = values.changed("float16", lambda rows: rows.astype("float16"))
+            self.graph.tensors[new].buffer = self.stored.add(numbers)
         else:
             new = self._new(types.INT8, like=index)
-            # Symmetric, a scale for each row: what dynamic-range products take.
-            largest = np.maximum(values.max(axis=1), -values.min(axis=1))
-            scales = np.maximum(largest, 1e-12) / np.float32(127)
-            codes = np.empty(values.shape, "int8")
-            for start in range(0, len(values), _ROWS):  # Copies take the memory of some rows.
-                rows = slice(start, start + _ROWS)
-                codes[rows] = np.rint(values[rows] / scales[rows, None])
-            self._set_int8(new, codes, scales.astype("float32"))
+            scales = np.concatenate([*map(_scales, values.rows())])
+            self.graph.tensors[new].quantization = self._quantization(scales)
+            self.graph.tensors[new].buffer = self.stored.add(values.changed("int8", _codes))
         self.quantized_indices[index] = new
         return new
-
-    def _set_int8(self, index, values, scales):
-        self.graph.tensors[index].quantization = self._quantization(scales)
-        self.graph.tensors[index].buffer = self.stored.add(values)
 
     def _quantization(self, scales):
         quantization = self.schema.QuantizationParametersT()
@@ -193,3 +188,13 @@ class GraphQuantizer:
         code.builtinCode = number
         code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), version
         return code_index(self.model.operatorCodes, code)
+
+
+def _scales(rows):
+    """Returns the scale of each row; symmetric, which is what dynamic-range products take."""
+    largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+    return (np.maximum(largest, 1e-12) / np.float32(127)).astype("float32")
+
+
+def _codes(rows):
+    return np.rint(rows / _scales(rows)[:, None]).astype("int8")

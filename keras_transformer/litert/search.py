@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from keras_transformer.decoding.beam import BeamRules, Extensions, Finished
 from keras_transformer.decoding.constraints import length_limits
@@ -25,6 +24,7 @@ from keras_transformer.decoding.selection import block_size
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.impossible import HIDDEN, NEG_INF
 from keras_transformer.layers.positions import position_table
+from keras_transformer.litert.matrices import Matrix
 from keras_transformer.litert.mixers import search_mixer, write
 from keras_transformer.litert.model import (
     add,
@@ -35,6 +35,7 @@ from keras_transformer.litert.model import (
     normalize,
     pre_norm,
     read_source,
+    table,
     weight,
     within_window,
 )
@@ -85,11 +86,8 @@ class LiteRTSearch:
         self.model, self.options = model, options
         unknown = () if options.allow_unknown else (UNK_ID,)
         self.forbidden_ids = [PAD_ID, BOS_ID, *unknown, *options.banned_ids]
-        # --> [vocabulary, model_dim]
-        self.output_matrix: Any = model.target_embedding.embeddings
-        if model.output_projection is not None:
-            self.output_matrix = np.ascontiguousarray(array(model.output_projection.kernel).T)
-        self.forbidden_matrix = array(ops.take(self.output_matrix, self.forbidden_ids, axis=0))
+        self.output_matrix = output_matrix(model)  # [vocabulary, model_dim]
+        self.forbidden_matrix = self.output_matrix.rows_at(self.forbidden_ids)
         self.output_bias = np.zeros(self.output_matrix.shape[0], "float32")
         if model.output_bias is not None:
             self.output_bias = array(model.output_bias)
@@ -245,6 +243,15 @@ class LiteRTSearch:
         """Returns logits that count in the softmax's sum."""
         logits = tf.matmul(rows, tf.constant(self.forbidden_matrix), transpose_b=True)
         return logits + self.output_bias[self.forbidden_ids]
+
+
+def output_matrix(model) -> Matrix:
+    """Returns the rows whose products with a hidden vector are logits."""
+    if model.output_projection is None:
+        return table(model.target_embedding.embeddings)
+    kernel = model.output_projection.kernel
+    shape = kernel.shape[1], kernel.shape[0]
+    return Matrix(("columns", id(kernel)), shape, lambda: [np.ascontiguousarray(array(kernel).T)])
 
 
 class AllTokens:

@@ -1,5 +1,6 @@
 """TokenEmbedding: scaled rows of a table one way, its transpose the other way."""
 
+import contextlib
 import math
 import sys
 
@@ -207,6 +208,18 @@ def test_where_values_follow_a_table_is_not_drawn():
     drawn = TokenEmbedding(VOCABULARY, WIDTH)
     drawn.build()
     assert np.all(np.any(drawn.embeddings, axis=1))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_weights_are_freed_only_at_their_last_use(is_last):
+    layer, table = built()
+    with large_variables.last_use() if is_last else contextlib.nullcontext():
+        large_variables.free(layer)
+    np.testing.assert_array_equal(
+        float64(layer.embeddings), np.zeros_like(table) if is_last else table
+    )
+    large_variables.free(layer)  # The use has ended.
+    assert np.any(float64(layer.embeddings)) != is_last
 
 
 def test_an_initializer_gives_the_values_that_it_gives_keras():

@@ -82,7 +82,7 @@ def constants(content):
 
 @pytest.mark.slow
 def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts, table):
-    content = join(parts)
+    content = bytes(join(parts))
     assert constants(content).count(table.tobytes()) == 1
     assert content.index(table.tobytes()) % 16 == 0 and content[4:8] == b"TFL3"
     assert len(content) < table.nbytes * 1.5
@@ -96,7 +96,7 @@ def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts
 def test_a_table_that_a_function_captures_is_a_constant_of_the_file_also_in_loops(all_parts, table):
     from ai_edge_litert import schema_py_generated as schema
 
-    content, chance = join([all_parts[0], all_parts[-1]]), np.random.default_rng(3)
+    content, chance = bytes(join([all_parts[0], all_parts[-1]])), np.random.default_rng(3)
     assert constants(content).count(table.tobytes()) == 1
     graphs = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs
     assert max(len(graph.inputs) for graph in graphs) < 8  # without the table
@@ -130,7 +130,7 @@ def test_a_function_with_variables_is_not_converted():
 def test_only_inputs_and_outputs_have_unknown_sizes(all_parts):
     from ai_edge_litert import schema_py_generated as schema
 
-    content = join(all_parts[2:])
+    content = bytes(join(all_parts[2:]))
     graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
     tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
     unknown = {i for i, tensor in enumerate(tensors) if tensor.ShapeSignatureLength()}
@@ -151,7 +151,7 @@ def test_a_second_signature_of_the_same_costs_little(parts):
 
 
 def test_int8_is_one_table_for_the_look_up_and_the_product(parts, table):
-    content = join(parts, "int8")
+    content = bytes(join(parts, "int8"))
     large = [array for array in constants(content) if len(array) >= ROWS * WIDTH]
     assert [len(array) for array in large] == [ROWS * WIDTH]
     scales = np.abs(table).max(axis=1) / 127
@@ -168,7 +168,7 @@ def test_int8_is_one_table_for_the_look_up_and_the_product(parts, table):
 
 @pytest.mark.parametrize(("kind", "bound"), [("none", 1e-6), ("float16", 1e-3), ("int8", 0.02)])
 def test_a_product_with_rows_that_were_looked_up_has_each_rows_scale(all_parts, table, kind, bound):
-    content, chance = join(all_parts[:3], kind), np.random.default_rng(7)
+    content, chance = bytes(join(all_parts[:3], kind)), np.random.default_rng(7)
     sizes = [len(array) for array in constants(content) if len(array) >= ROWS * WIDTH]
     assert len(sizes) == 1  # The same table as that of the other look-ups.
     for count in (40, 23):  # Other rows each time: no sum of earlier ones may be used.
@@ -181,7 +181,7 @@ def test_a_product_with_rows_that_were_looked_up_has_each_rows_scale(all_parts, 
 
 
 def test_float16_halves_the_file(parts, table):
-    content = join(parts, "float16")
+    content = bytes(join(parts, "float16"))
     large = [len(array) for array in constants(content) if len(array) >= ROWS * WIDTH]
     assert large == [2 * ROWS * WIDTH]
     ids = np.array([0, 66], "int32")
