@@ -31,6 +31,7 @@ MODEL_FILE = "model.tflite"
 LIST_MULTIPLE = 128
 """Sizes of lists are multiples of it: fewer sizes need fewer plans of memory."""
 _ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.
+_LARGE_FILE = 1 << 28  # bytes: each interpreter brings all weights into a layout of its own
 _LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
 _FIELDS = {
     "searches": list,
@@ -127,7 +128,8 @@ class LiteRTEngine(IdsEngine):
             return lambda indices: self._run(interpreter, request, [jobs[i] for i in indices])
 
         # Two halves of a batch, each on one thread, take less time than one batch on two threads.
-        at_once = max(1, min(request.threads, len(jobs) // _LEAST_ROWS))
+        is_large = len(self._content) >= _LARGE_FILE
+        at_once = 1 if is_large else max(1, min(request.threads, len(jobs) // _LEAST_ROWS))
         batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(jobs) // at_once)])
         interpreters = self._interpreters_of(at_once, request.threads // at_once)
         calls = [call_with(interpreter) for interpreter in interpreters]

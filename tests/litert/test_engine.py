@@ -38,6 +38,17 @@ def calls(monkeypatch):
     return counts
 
 
+def test_a_large_file_has_one_interpreter_because_each_has_a_copy_of_the_weights(
+    litert_report, texts, calls, monkeypatch
+):
+    path = litert_report.folder / "model.tflite"
+    for size, interpreters in ((1, 2), (0, 1)):
+        monkeypatch.setattr(module, "_LARGE_FILE", path.stat().st_size + size)
+        calls.clear()
+        LiteRTEngine(path).translate(texts[:8], threads=2)
+        assert len(calls) == interpreters
+
+
 @pytest.mark.slow
 def test_each_batch_at_once_has_an_interpreter_of_its_own(litert_report, texts, calls):
     engine = LiteRTEngine(litert_report.folder)
