@@ -43,6 +43,9 @@ SHAPES = {
 COMMANDS = {
     "import": "import {model} --output {run}",
     "translate": "translate --model {run} --from en --to de --beam-size 4",
+    "evaluate": (
+        "evaluate --model {run} --from en --to de --beam-size 4 --source {text} --reference {text}"
+    ),
     "litert": "export --model {run} --format litert --quantize int8 --beam-size 4 --output {out}",
     "ctranslate2": (
         "export --model {run} --format ctranslate2 --quantize int8 --beam-size 4 --output {out}"
@@ -82,10 +85,12 @@ def table(
     weights = (model / "model.safetensors").stat().st_size / 1e9
     log(f"{shape}: {weights:.2f} GB of weights")
     lines = "".join("A dog plays with a ball in the snow, and a man looks on.\n" * _SENTENCES)
+    text = work / "text"
+    text.write_text(lines)
     rows = []
     for name in commands:
         output = work / f"export-{name}"
-        words = COMMANDS[name].format(model=model, run=run, out=output).split()
+        words = COMMANDS[name].format(model=model, run=run, out=output, text=text).split()
         figures = []
         for _ in range(rounds):
             shutil.rmtree(run if name == "import" else output, ignore_errors=True)
@@ -100,7 +105,7 @@ def table(
                 "seconds": round(seconds, 1),
                 "peak, GB": round(peak / 1e9, 3),
                 "× weights": round(peak / 1e9 / weights, 2),
-                "MB": round(size) if name != "translate" else "",
+                "MB": round(size) if size else "",
             }
         )
         log(rows[-1])

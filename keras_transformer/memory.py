@@ -29,15 +29,10 @@ _CGROUPS = (
 )
 
 
-def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
-    """Prepares a process for a model, before Keras is imported; warns if memory may not suffice.
+def prepare(size: int) -> None:
+    """Lets a process give memory back to the system, if a model's weights take `LARGE` bytes.
 
-    Does nothing for weights of less than `LARGE`.
-
-    Args:
-        size: Bytes of the model's weights.
-        task: What needs the memory, for the warning: `"translating with runs/en-de"`.
-        copies: How often the weights, or parts of them, are in memory at the same time.
+    TensorFlow does so only if it has not been imported.
     """
     if size < LARGE:
         return
@@ -47,6 +42,21 @@ def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LEAST_MAPPED)
     except (AttributeError, OSError, TypeError):  # another C library
         pass
+
+
+def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
+    """Prepares a process for a model's weights, and warns if memory may not suffice.
+
+    Does nothing for weights of less than `LARGE`.
+
+    Args:
+        size: Bytes of the weights.
+        task: What needs the memory, for the warning: `"translating with runs/en-de"`.
+        copies: How often the weights, or parts of them, are in memory at the same time.
+    """
+    if size < LARGE:
+        return
+    prepare(size)
     needed, free = copies * size + _SHARED, free_bytes()
     if free is not None and needed > free:
         say(

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 
 import keras
@@ -13,7 +14,14 @@ from keras_transformer import memory
 GIGABYTE = 10**9
 # Growth of the peak with the weights. A search of a wider model also has larger caches.
 LIMITS = {
-    "tensorflow": {"import": 2.4, "translate": 3.5},
+    "tensorflow": {
+        "import": 2.4,
+        "translate": 3.5,
+        "evaluate": 3.5,
+        "litert": 3.5,
+        "ctranslate2": 3.5,
+        "saved_model": 4.5,
+    },
     "jax": {"import": 2.7, "translate": 3.0},
 }
 
@@ -116,6 +124,50 @@ def test_a_model_is_large_by_the_bytes_of_its_weights(monkeypatch, dtype, size):
     assert not memory.is_large(object())
 
 
+OPENED = """
+import os
+import sys
+from keras_transformer import memory
+from keras_transformer.cli.main import main
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            os.write(1, str(os.environ.get(memory.ALLOCATOR)).encode())
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch())
+memory.LARGE = 1
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["translate"],
+        ["score", "--source", "{file}", "--target", "{file}"],
+        ["evaluate", "--source", "{file}", "--reference", "{file}"],
+        ["inspect"],
+        ["export", "--format", "litert", "--output", "{folder}/out"],
+        ["export", "--format", "ctranslate2", "--output", "{folder}/out"],
+    ],
+    ids=" ".join,
+)
+def test_each_command_prepares_for_a_large_model_before_tensorflow_is_imported(tmp_path, words):
+    """TensorFlow reads the variable while it is imported, so that later it has no effect."""
+    (tmp_path / "recipe.yaml").write_text("format_version: 2\ndecoding: {}")
+    (tmp_path / "model.keras").write_bytes(bytes(7))
+    (tmp_path / "text.txt").write_text("a\n")
+    words = [word.format(folder=tmp_path, file=tmp_path / "text.txt") for word in words]
+    command = [sys.executable, "-c", OPENED, *words, "--model", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != memory.ALLOCATOR}
+    environment["KERAS_BACKEND"] = "tensorflow"
+    result = subprocess.run(command, input="", capture_output=True, text=True, env=environment)
+    assert result.stdout == "1", result.stderr
+
+
 # As a command of its own, which takes any model for a large one.
 COMMAND = """
 import sys
@@ -136,7 +188,7 @@ def test_memory_grows_as_the_weights_do(tmp_path, monkeypatch, backend):
     monkeypatch.setenv("KERAS_BACKEND", backend)
     peaks, sizes = {}, {}
     for shape in ("toy", "60MB"):
-        report = large.table(tmp_path, shape, ["import", "translate"])
+        report = large.table(tmp_path, shape, [*LIMITS[backend]])
         sizes[shape] = report.figures["weights"]
         peaks |= {(shape, row["command"]): row["peak, GB"] for row in report.figures["rows"]}
     weights = sizes["60MB"] - sizes["toy"]

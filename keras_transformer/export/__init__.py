@@ -69,19 +69,23 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export's translations differ from the trained model's.
     """
-    from keras_transformer.engine.opening import engine_of_run
-    from keras_transformer.export.exporter import log_step
     from keras_transformer.runs.run_files import RunFiles
 
     check_choice("format", format, tuple(FORMATS))
-    folder, exporter = RunFiles.existing(run), exporter_of(format)
+    folder = RunFiles.existing(run)
+    folder.expect_weights(f"the export as {format}", copies=1.5)  # with a search's memory
+    # After that, because they import TensorFlow.
+    from keras_transformer.engine.opening import engine_of_run
+    from keras_transformer.export.exporter import log_step
+    from keras_transformer.large_variables import last_use
+
+    exporter = exporter_of(format)
     decoding = folder.decoding()
     if verify_with is not None:
         texts = read_lines(verify_with)
     else:
         texts = [source for source, _ in folder.sample_pairs()]
     log_step(f"reading the run {run}")
-    folder.expect_weights(f"the export as {format}", copies=3)  # and the export's own process
     engine = engine_of_run(folder, plan)
     search_options = {}  # of a classifier
     if engine.labels is None:
@@ -96,4 +100,5 @@ def export_run(
             show(f"The export searches without options of the run, so texts may differ: {values}")
     about = folder.described_origin(), folder.training_summary()
     options = {**search_options, **options}
-    return exporter.export(engine, output, texts, overwrite, *about, **options)
+    with last_use():
+        return exporter.export(engine, output, texts, overwrite, *about, **options)

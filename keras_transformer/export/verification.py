@@ -19,6 +19,7 @@ from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
+from keras_transformer.large_variables import free
 from keras_transformer.memory import give_back, is_large
 from keras_transformer.scores import bleu_and_chrf
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
@@ -80,7 +81,7 @@ def verify(
     """Translates texts with an export and with the trained model; see `compare`.
 
     Args:
-        child: Process with the export. Its program takes `texts` and the options of `translate`.
+        child: Process for the export. Its program takes `texts` and the options of `translate`.
         engine: Engine of the trained model.
         texts: Source sentences to choose from; `SENTENCES` by default.
         tolerance: Limits of the differences.
@@ -103,6 +104,7 @@ def verify(
         trained_options = options | (only_trained or {})
         expected = _interruptible(_trained_translations, engine, sample, **trained_options)
     if has_large_model:
+        free(engine.model)
         give_back()
         child.send(texts=sample, **options)
     return compare(sample, expected, list(read(child.receive())), tolerance)

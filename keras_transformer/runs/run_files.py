@@ -145,11 +145,14 @@ class RunFiles:
         """Returns the languages of the run's model, or None if they are unknown."""
         return Languages.load(self.languages_file) if self.languages_file.is_file() else None
 
+    @property
+    def model_bytes(self) -> int:
+        """Size of the best model's file; 0 if there is none."""
+        return self.model_file.stat().st_size if self.model_file.is_file() else 0
+
     def expect_weights(self, task: str, copies: float = 1.0) -> None:
         """Prepares this process for the run's model; see `memory.expect_weights`."""
-        if self.model_file.is_file():
-            size = self.model_file.stat().st_size
-            expect_weights(size, f"{self.path}: {task}", copies)
+        expect_weights(self.model_bytes, f"{self.path}: {task}", copies)
 
     def model(self):
         """Returns the best model.

@@ -244,12 +244,13 @@ def test_of_a_large_model_few_texts_are_compared_one_model_at_a_time(monkeypatch
             return FakeEngine().translate(self.texts)
 
     monkeypatch.setattr(verification, "is_large", lambda model: is_large)
+    monkeypatch.setattr(verification, "free", lambda model: events.append(("free",)))
     engine = Engine(
         model=None, languages=None, max_source_length=50, source_tokenizer=FakeTokenizer()
     )
     report = verification.verify(Child(), engine, SENTENCES, TOLERANCES["none"])
     if is_large:
-        assert events == [("model", 32, 4), ("export", 32, 4)]
+        assert events == [("model", 32, 4), ("free",), ("export", 32, 4)]
     else:
         assert [event[0] for event in events] == ["export", "model"]
     assert report["texts"] == report["equal"] == events[0][1]
