@@ -2,11 +2,16 @@
 
 import argparse
 import os
+from typing import Any
 
 from keras_transformer.cli.arguments import add_options, option_values, sigterm_as_exit
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
+from keras_transformer.reading import expanded_path
 
+# How often a training has weights in memory: with gradients and the optimizer's two slots, and the
+# copy that is saved.
+_FULL_COPIES, _LORA_COPIES = 5, 2
 _SENTENCEPIECE = "SentencePiece file of a model of CTranslate2, or the source's and the target's; "
 _SENTENCEPIECE += "default: those in its folder or in the folder above it"
 _NAME = "a folder; an archive .zip, .tar.gz or .argosmodel, or its URL; "
@@ -78,6 +83,7 @@ def _train(options):
         from keras_transformer.runs.run_files import RESUME, RunFiles
 
         RunFiles(options.output).owned().check_replaceable(options.overwrite, RESUME)
+    _expect_origin(options)
     import_keras()
     from keras_transformer.training import Recipe
     from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
@@ -100,6 +106,23 @@ def _train(options):
         )
     if not host.index:
         print(folder.path)
+
+
+def _expect_origin(options):
+    """Prepares for the weights of `training.start_from`, before TensorFlow is imported."""
+    from keras_transformer.runs.run_files import RunFiles
+    from keras_transformer.runs.sections import read_sections
+
+    section: Any = read_sections(options.recipe).get("training")
+    training = dict(section) if isinstance(section, dict) else {}
+    training |= dict(
+        setting.removeprefix("training.").split("=", 1)
+        for setting in options.set
+        if setting.startswith("training.") and "=" in setting
+    )
+    if isinstance(origin := training.get("start_from"), str):  # `Recipe` refuses other types.
+        copies = _FULL_COPIES if training.get("lora_rank") in (None, "null") else _LORA_COPIES
+        RunFiles(expanded_path(origin)).expect_weights("training that starts from it", copies)
 
 
 def _import(options):

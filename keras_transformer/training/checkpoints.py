@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 
 from keras_transformer.errors import InputError, show
+from keras_transformer.large_variables import assign_each, values_follow
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.runs.step_state import MidEpochState, epoch_and_step
@@ -26,8 +27,9 @@ def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
 
     LoRA's matrices are merged into the weights.
     """
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(merged_weights(model))
+    with values_follow():
+        copy = type(model).from_config(model.get_config())
+    assign_each(copy.weights, merged_weights(model))
     save_model(copy, path)
 
 

@@ -4,6 +4,7 @@ Reference: Hu et al. 2021 (arXiv:2106.09685).
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,12 @@ def _blocks_of(model):
     return [block for stack in stacks for block in getattr(stack, "blocks", ())]
 
 
-def merged_weights(model: keras.Model) -> list[np.ndarray]:
-    """Returns the weights of an equivalent model without LoRA."""
-    if not any(layer.lora_enabled for layer in projections_of(model)):
-        return model.get_weights()
-    merged_kernels = {id(layer._kernel): layer.kernel for layer in projections_of(model)}
-    return [
-        ops.convert_to_numpy(merged_kernels.get(id(variable), variable))
-        for variable in _without_small(model)
-    ]
+def merged_weights(model: keras.Model) -> Iterator[Any]:
+    """Yields the weights of an equivalent model without LoRA, variables or tensors."""
+    merged = {id(layer._kernel): layer for layer in projections_of(model) if layer.lora_enabled}
+    for variable in _without_small(model):
+        layer = merged.get(id(variable))
+        yield variable if layer is None else layer.kernel
 
 
 def set_merged_weights(model: keras.Model, weights: list[np.ndarray]) -> None:

@@ -1,5 +1,6 @@
 """A training from texts to metrics: its data, its model, its measures and its run folder."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from keras_transformer.engine.ahead import Ahead
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
+from keras_transformer.large_variables import assign_each, values_follow
 from keras_transformer.models import model_of
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.runs.model_file import load_model
@@ -128,12 +130,11 @@ class Run:
         keras.utils.set_random_seed(recipe.training.seed)
         target_size = None if source == target else target.vocabulary_size
         config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
-        model = model_of(config, dtype=recipe.training.dtype_policy)
-        compile_model(model, recipe.training)
         # LoRA's checkpoints belong to a copy of the origin's weights, as the origin may change.
         file = self.folder.base_file if self.is_resumed else None
+        start_model = None
         if file is not None and file.exists():
-            model.set_weights(load_model(file, compile=False).get_weights())
+            start_model = load_model(file, compile=False)
         elif (origin := origin_of(recipe)) is not None:
             start_model = origin.model()
             fields = (
@@ -141,7 +142,11 @@ class Run:
                 for one in (start_model.config, config)
             )
             check_equal(origin, *(named("model", values) for values in fields))
-            model.set_weights(start_model.get_weights())
+        with contextlib.nullcontext() if start_model is None else values_follow():
+            model = model_of(config, dtype=recipe.training.dtype_policy)
+        compile_model(model, recipe.training)
+        if start_model is not None:
+            assign_each(model.weights, start_model.weights)
         if recipe.training.lora_rank is not None:
             enable_lora(model, recipe.training.lora_rank)
         return model
