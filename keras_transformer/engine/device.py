@@ -39,6 +39,8 @@ class DevicePlan:
         lines_at_once: Number of lines of a stream that are translated together.
         compiles_ahead: Whether programs are compiled together, before the first of them runs.
         memory: Bytes that a search may use.
+        scored_logits: Logits that a batch of scoring may have, except that it has at least one
+            pair; None: any number.
     """
 
     training_shapes: int = 8
@@ -53,6 +55,7 @@ class DevicePlan:
     lines_at_once: int = 1024
     compiles_ahead: bool = False
     memory: int = 0
+    scored_logits: int | None = None
 
     @property
     def has_few_programs(self) -> bool:
@@ -110,7 +113,12 @@ def search_bytes(config: Any, beams: int, columns: int, capacity: int, is_half: 
 
 CPU = DevicePlan()
 LARGE_MODEL_ON_CPU = DevicePlan(
-    hypotheses=16, first_capacity=128, can_shrink=False, workers=1, lines_at_once=256
+    hypotheses=16,
+    first_capacity=128,
+    can_shrink=False,
+    workers=1,
+    lines_at_once=256,
+    scored_logits=1 << 25,
 )
 """Plan for a model of hundreds of millions of parameters, whose weights fill most of the memory.
 

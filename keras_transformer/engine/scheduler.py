@@ -255,10 +255,13 @@ class Scheduler:
         Returns for each pair a list of log-probabilities, and the alignment `(target, source)` or
         `None`.
         """
-        compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
-
         few = self._plan.has_few_programs
         longest_of_all = [max(map(len, ids)) for ids in zip(*pairs, strict=True)]
+        if self._plan.scored_logits is not None:
+            columns = bucket(longest_of_all[1], self._buckets[1])
+            logits = columns * self._model.config.output_vocabulary_size  # of a pair
+            batch_size = min(batch_size, max(1, self._plan.scored_logits // logits))
+        compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
 
         def run(indices):
             sides = list(zip(*(pairs[index] for index in indices), strict=True))

@@ -3,6 +3,7 @@
 Most tests search five sentences with the same strategy, so that few programs are compiled.
 """
 
+import dataclasses
 import functools
 import itertools
 import typing
@@ -193,6 +194,31 @@ def test_a_wrong_language_is_one_line(translator_with, name, texts, named, messa
 def test_a_model_that_names_no_languages_takes_none(engine):
     with pytest.raises(InputError, match="names languages. Received: None and 'de'"):
         Translator(engine).check_options(target_language="de")
+
+
+@pytest.mark.tensorflow
+def test_few_pairs_are_scored_at_once_where_logits_would_fill_the_memory(engine, monkeypatch):
+    """A pair has logits for its targets' padded length; one that has too many is alone."""
+    targets, rows = ["5 6", "7 8 9", "10", "16 4", "5 5 5 5"], []
+    expected = engine.score(TEXTS, targets)
+    columns = 0  # the padded length
+    for pairs, most in ((None, 8), (2, 2), (0, 1)):
+        logits = None if pairs is None else pairs * columns * VOCABULARY
+        plan = dataclasses.replace(ONE_GRAPH["plan"], scored_logits=logits)
+        limited = engine.with_(**{**ONE_GRAPH, "plan": plan})
+        scorer = limited._scheduler.scorer
+
+        def counted(alignment, scorer=scorer):
+            compiled = scorer(alignment)
+            return lambda source, target: rows.append(target.shape) or compiled(source, target)
+
+        rows.clear()
+        monkeypatch.setattr(limited._scheduler, "scorer", counted)
+        scored = limited.score(TEXTS, targets)
+        columns = rows[0][1]
+        assert {shape[0] for shape in rows} == {most}, rows
+        for ours, theirs in zip(scored, expected, strict=True):
+            assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-4)
 
 
 @pytest.mark.tensorflow
