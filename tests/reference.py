@@ -30,7 +30,7 @@ def softmax(scores):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def attention(weights, query, value, key=None, mask=None, rotary=False, window=None):
+def attention(weights, query, value, key=None, mask=None, rotary=False, window=None, alibi=False):
     """Multi-head attention: one sentence, one head and one query at a time.
 
     Args:
@@ -41,6 +41,8 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
         mask: Bool, broadcastable to `(batch, heads, query, key)`.
         rotary: Whether queries and keys are turned by their positions.
         window: Keys within this - 1 of a query are seen.
+        alibi: Whether scores fall with the distance, by `slopes`; to the right at the slope of the
+            head at the other end.
 
     Fewer heads of keys than of queries are shared by neighbours; `distance_embeddings` are those of
     Shaw et al. 2018, a vector for each clipped distance of a key from a query, and
@@ -82,11 +84,28 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
                     limit = len(weights[name]) // 2
                     distances = [min(max(j - i, -limit), limit) for j in seen]
                     offered[name] = offered[name] + weights[name][limit + np.array(distances)]
-                row = softmax(offered["distance_embeddings"] @ one_query / math.sqrt(key_dim))
+                one_row = offered["distance_embeddings"] @ one_query / math.sqrt(key_dim)
+                if alibi:
+                    left, right = slopes(heads)[head], slopes(heads)[heads - 1 - head]
+                    one_row -= [(i - j) * left if j < i else (j - i) * right for j in seen]
+                row = softmax(one_row)
                 scores[b, head, i, seen] = row
                 mixed = row @ offered["distance_values"]
                 output[b, i] += mixed @ weights["attention_output/kernel"][head]
     return output, scores
+
+
+def slopes(heads):
+    """Press et al. 2022: a geometric sequence that starts at its ratio, which is `2^(-8/heads)`.
+
+    Other numbers than powers of two: those of the smaller power, then every second of the larger.
+    """
+    power = 1
+    while 2 * power <= heads:
+        power *= 2
+    if power == heads:
+        return [(2 ** (-8 / heads)) ** k for k in range(1, heads + 1)]
+    return slopes(power) + slopes(2 * power)[::2][: heads - power]
 
 
 def turned(rows, max_wavelength=10000):
@@ -176,7 +195,8 @@ def _stack(weights, config, block, count, *inputs):
     hidden, *memory_and_masks = inputs
     for i in range(count):
         block_weights, norm = part(weights, f"block_{i}"), config.normalize_first
-        options = dict(rotary=config.positions == "rotary", window=config.sliding_window)
+        options = {name: config.positions == name for name in ("rotary", "alibi")}
+        options["window"] = config.sliding_window
         arguments = hidden, *memory_and_masks, norm, config.layer_norm_epsilon
         hidden = block(block_weights, *arguments, **options)
     if not config.normalize_first:

@@ -202,7 +202,7 @@ class EncoderBlock(Block):
         num_kv_heads: Heads of keys and values in each attention; see `MultiHeadAttention`.
         sliding_window: In self-attention a query sees the keys within `sliding_window` - 1 of
             itself; all by default.
-        positions: `"rotary"` or `"relative"`: positions inside self-attention.
+        positions: `"rotary"`, `"relative"` or `"alibi"`: positions inside self-attention.
         max_distance: Farthest distance of relative positions; see `MultiHeadAttention`.
         relative_values: Whether relative positions have vectors of the values, too.
         **kwargs: Initializers, regularizers and constraints of all projections, as

@@ -15,6 +15,7 @@ from keras_transformer.layers.local_attention import attend_in_blocks, is_long
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.positions import (
     AttentionPositions,
+    alibi_scores,
     apply_rotary,
     check_attention_positions,
     relative_scores,
@@ -51,7 +52,9 @@ class MultiHeadAttention(Mixer):
             `attention_mask` has a row for each query.
         positions: Positions inside attention; `None`: none. `"rotary"`: queries and keys are
             rotated, and `key_dim` must be even. `"relative"`: each query is also multiplied with
-            a trained vector of the distance to a key (Shaw et al. 2018, section 3.2).
+            a trained vector of the distance to a key (Shaw et al. 2018, section 3.2). `"alibi"`:
+            scores fall linearly with the distance, at a fixed slope per head (Press et al. 2022).
+            Keys before and after a query have different slopes, if there are several heads.
         max_distance: Farthest distance with a vector of its own under `"relative"`, in tokens.
         relative_values: Whether `"relative"` also adds a trained vector of the distance to each
             value, as in the paper. They did not improve BLEU, but models of OpenNMT have them.
@@ -91,7 +94,8 @@ class MultiHeadAttention(Mixer):
             and `key` differ in length, or a mask is float or has another shape.
 
     References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
-    (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155).
+    (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155);
+    Press et al. 2022 (arXiv:2108.12409).
 
     Example:
 
@@ -373,6 +377,9 @@ class MultiHeadAttention(Mixer):
         if self.distance_embeddings is not None:
             table = ops.convert_to_tensor(self.distance_embeddings)
             scores = scores + relative_scores(query, table, *positions)
+        if self.positions == "alibi":
+            # float32: bfloat16 could not tell far distances apart.
+            scores = ops.cast(scores, "float32") + alibi_scores(self.num_heads, *positions)
         if self.sliding_window is not None:
             mask = masks.combine(mask, masks.window_mask(*positions, self.sliding_window))
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)

@@ -12,7 +12,7 @@ from keras_transformer.layers.masks import MaskedLayer, fits, vocabulary_mask
 from keras_transformer.layers.projection import Projection
 from keras_transformer.options import check, check_choice, check_ids, check_positive, values_of
 
-AttentionPositions = Literal["rotary", "relative"]
+AttentionPositions = Literal["rotary", "relative", "alibi"]
 """Positions inside attention; other ones are vectors at the embedded tokens."""
 
 
@@ -331,6 +331,44 @@ def apply_rotary(
     first, second = wide[..., :half], wide[..., half:]
     rotated = [first * cosine - second * sine, first * sine + second * cosine]
     return ops.cast(ops.concatenate(rotated, axis=-1), heads.dtype)
+
+
+def alibi_slopes(num_heads: int) -> np.ndarray:
+    """Returns ALiBi's slope of each head, float32 `(heads,)`: `2^(-8h/n)` for `h` from 1 to `n`.
+
+    `n` is a power of two. Other numbers of heads have the slopes of the next smaller power, and
+    then every other slope of the next larger power, as in the program of the paper.
+    """
+    power = 2 ** (num_heads.bit_length() - 1)
+    first = -8 / power * np.arange(1, power + 1)
+    others = -4 / power * np.arange(1, 2 * (num_heads - power), 2)
+    return np.exp2(np.concatenate([first, others])).astype("float32")
+
+
+def alibi_scores(
+    num_heads: int, query_positions: keras.KerasTensor, key_positions: keras.KerasTensor
+) -> keras.KerasTensor:
+    """Returns what ALiBi adds to scores: each head's slope times the distance, negative.
+
+    The paper has only keys before the query. A key after it gets the slope of the head at the other
+    end of the list. So a head that sees far to one side sees near to the other. With one slope for
+    both sides, as with one head, an encoder sees a row and its mirror image alike.
+
+    Args:
+        num_heads: Number of heads.
+        query_positions: Integer `(query,)`.
+        key_positions: Integer `(key,)`.
+
+    Returns:
+        Float32 `(heads, query, key)`.
+
+    Reference: Press et al. 2022 (arXiv:2108.12409), for causal models. Its authors discuss encoders
+    in github.com/ofirpress/attention_with_linear_biases/issues/5.
+    """
+    slopes = alibi_slopes(num_heads)[:, None, None]
+    distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
+    distance = ops.cast(distance, "float32")  # --> [query, key]
+    return ops.minimum(distance, 0.0) * slopes - ops.maximum(distance, 0.0) * slopes[::-1]
 
 
 def relative_scores(

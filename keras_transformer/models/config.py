@@ -188,10 +188,10 @@ class BlockConfig(BlockSizes):
     normalize_first: bool = _normalize_first(False)
     layer_norm_epsilon: float = option(1e-5, "Added to the variance in each normalization.", gt=0)
     activation: str = option("relu", "Feed-forward activation, any name that Keras knows.")
-    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = option(
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none"] = option(
         "sinusoidal",
-        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
-        "self-attention; none.",
+        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative, alibi: positions "
+        "inside self-attention; none.",
         strict=None,
     )
     combine_positions: Literal["add", "concatenate"] = option(
@@ -251,6 +251,11 @@ class BlockConfig(BlockSizes):
                 "Rotary positions need heads of an even width. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
             )
+        if self.positions == "alibi" and self.num_heads == 1:
+            raise ValueError(
+                "ALiBi needs at least two heads, which have different slopes. "
+                f"Received: num_heads={self.num_heads}."
+            )
         if self.relative_values and self.positions != "relative":
             raise ValueError(
                 "`relative_values` needs relative positions. "
@@ -266,6 +271,11 @@ class BlockConfig(BlockSizes):
             raise ValueError(
                 "Heads that share keys and values are not pruned. Received: "
                 f"{name}={heads!r}, num_kv_heads={self.num_kv_heads}."
+            )
+        if self.positions == "alibi" and name != "cross_heads":
+            raise ValueError(
+                "ALiBi's slopes depend on the number of heads, so heads of self-attention are not "
+                f"pruned. Received: {name}={heads!r}, positions='alibi'."
             )
         if len(heads) != layers or max(heads) > self.num_heads:
             raise ValueError(

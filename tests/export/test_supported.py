@@ -29,6 +29,7 @@ MODELS = {
     "turns": TransformerConfig(11, **SIZES, **SIDES, turn_id=4, turn_layers=1),
     "conversation": TransformerConfig(11, **SIZES, **SIDES, turn_id=4),
     "positions": TransformerConfig(11, **SIZES, **SIDES, positions="rotary"),
+    "alibi": TransformerConfig(11, **SIZES, **SIDES, positions="alibi"),
     "concatenated": TransformerConfig(11, **SIZES, **SIDES, combine_positions="concatenate"),
 }
 # What each format says, beside the name of what needs something else.
@@ -39,6 +40,7 @@ MESSAGES = {
     "turns": r"without layers over turns\. Received: model\.turn_layers=1\.",
     "conversation": r"does not read conversations; a SavedModel does\.",
     "positions": r"no positions, added\. Received: model\.positions='rotary', .*='add'\.",
+    "alibi": r"no positions, added\. Received: model\.positions='alibi', .*='add'\.",
     "concatenated": r"no positions, added\. Received: .*, combine_positions='concatenate'\.",
 }
 LIMITED = sorted(FORMATS.keys() - {"saved_model"})

@@ -156,7 +156,12 @@ BAD += [
 ]
 BAD += [
     (MultiHeadAttention, "num_kv_heads", 2, "must divide `num_heads`. Received: num_heads=3, "),
-    (MultiHeadAttention, "positions", "absolute", "must be one of rotary, relative. Received: "),
+    (
+        MultiHeadAttention,
+        "positions",
+        "absolute",
+        "must be one of rotary, relative, alibi. Received: ",
+    ),
     (MultiHeadAttention, "use_gate", True, "must be False: there is no gate. Received: "),
     (MultiHeadAttention, "attention_axes", (1, 2), AXES),
     (MultiHeadAttention, "flash_attention", True, "must be None or False. Received: "),

@@ -223,7 +223,12 @@ def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_ca
     length=[9, 17],
     axes=[None, (1, 1, 1), (2, 1, 1), (1, 3, 9), (2, 1, 9)],
     causal=[False, True],
-    args=[{}, {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10}, {"positions": "relative"}],
+    args=[
+        {},
+        {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10},
+        {"positions": "relative"},
+        {"positions": "alibi"},
+    ],
 )
 def test_a_long_sequence_is_the_same_block_by_block(rng, randomize, length, axes, causal, args):
     """Without the weights it is computed in blocks, with them it is not."""

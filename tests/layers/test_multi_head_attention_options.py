@@ -32,7 +32,7 @@ MASKS = {
 @pairwise(
     kv_heads=(1, 2, 4),
     value_dim=(None, 3),
-    positions=(None, "rotary", "relative"),
+    positions=(None, "rotary", "relative", "alibi"),
     with_values=(False, True),
     window=(None, 1, 3),
     causal=(False, True),
@@ -64,7 +64,8 @@ def test_any_options_together_are_attention_one_query_at_a_time(
     for name in ("key_mask", "value_mask"):
         if name in given:
             mask = mask & given[name][:, None, None, :]
-    options = dict(mask=mask, rotary=positions == "rotary", window=window)
+    options = dict(mask=mask, window=window)
+    options |= {name: positions == name for name in ("rotary", "alibi")}
     expected, weights = reference.attention(weights_of(layer), query, value, key, **options)
     output = layer(query, value, key, use_causal_mask=causal, **given)
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
@@ -77,7 +78,7 @@ def test_any_options_together_are_attention_one_query_at_a_time(
 
 @pairwise(
     kv_heads=(2, 4),
-    positions=(None, "rotary", "relative"),
+    positions=(None, "rotary", "relative", "alibi"),
     with_values=(False, True),
     scores=(False, True),
     rate=(0.3, 0.9),
@@ -99,8 +100,8 @@ def test_dropout_hides_weights_from_all_values_by_its_seed(
     )
     query, value, key = drawn(rng, layer)
     weights = weights_of(layer)
-    rotary = positions == "rotary"
-    _, expected_scores = reference.attention(weights, query, value, key, rotary=rotary)
+    inside = {name: positions == name for name in ("rotary", "alibi")}
+    _, expected_scores = reference.attention(weights, query, value, key, **inside)
     mask = keras.layers.Dropout(rate, seed=7)(
         np.ones(expected_scores.shape, "float32"), training=True
     )

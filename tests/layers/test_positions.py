@@ -11,7 +11,13 @@ from keras import ops
 from reference import float64
 
 from keras_transformer import layers
-from keras_transformer.layers.positions import apply_rotary, relative_scores, relative_values
+from keras_transformer.layers.positions import (
+    alibi_scores,
+    alibi_slopes,
+    apply_rotary,
+    relative_scores,
+    relative_values,
+)
 
 BATCH, LENGTH, WIDTH, MAX_LENGTH = 2, 5, 14, 11
 IDS = np.array([[3, 5, 7], [11, 13, 0]])
@@ -275,7 +281,7 @@ def test_given_positions_outside_the_table_give_no_number(compiled):
     np.testing.assert_array_equal(outputs[1], vectors[2])
 
 
-@pytest.mark.parametrize("positions", [None, "rotary", "relative"])
+@pytest.mark.parametrize("positions", [None, "rotary", "relative", "alibi"])
 @pytest.mark.parametrize("block_class", [layers.EncoderBlock, layers.DecoderBlock])
 def test_sequences_that_are_packed_in_a_row_give_what_they_give_alone(
     rng, randomize, block_class, positions
@@ -294,3 +300,59 @@ def test_sequences_that_are_packed_in_a_row_give_what_they_give_alone(
     for start, length in zip((0, 3), lengths, strict=True):
         alone = float64(block(encoding(packed[:, start : start + length])))
         np.testing.assert_allclose(outputs[:, start : start + length], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
+def test_slopes_are_a_geometric_sequence_also_of_other_numbers_than_powers_of_two(heads):
+    np.testing.assert_allclose(alibi_slopes(heads), reference.slopes(heads), rtol=1e-6)
+
+
+def test_slopes_of_eight_heads_are_the_paper_s():
+    np.testing.assert_array_equal(alibi_slopes(8), 0.5 ** np.arange(1, 9))
+
+
+@pytest.mark.parametrize("heads", [3, 8])
+def test_scores_fall_by_the_distance_at_another_slope_to_each_side(heads):
+    slopes, queries, keys = reference.slopes(heads), [0, 7, 300], [7, 2, 1000]
+    expected = [
+        [
+            [-slopes[h] * (i - j) if j < i else -slopes[heads - 1 - h] * (j - i) for j in keys]
+            for i in queries
+        ]
+        for h in range(heads)
+    ]
+    scores = alibi_scores(heads, np.array(queries), np.array(keys))
+    np.testing.assert_allclose(float64(scores), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [4, 7, 12])
+def test_under_a_causal_mask_alibi_is_that_of_bloom(rng, heads):
+    bloom = pytest.importorskip(
+        "transformers.models.bloom.modeling_bloom", reason="comes with the extra [peers]"
+    )
+    torch = pytest.importorskip("torch", reason="comes with the extra [peers]")
+    theirs = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32).numpy()
+    scores, hidden = rng.normal(size=(heads, LENGTH, LENGTH)), np.tri(LENGTH) == 0
+    ours = float64(alibi_scores(heads, np.arange(LENGTH), np.arange(LENGTH)))
+    expected, actual = (
+        reference.softmax(np.where(hidden, -np.inf, scores + added)) for added in (theirs, ours)
+    )
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_an_encoder_with_alibi_tells_a_sentence_from_its_reverse(rng, randomize):
+    block = layers.EncoderBlock(13, 2, positions="alibi")
+    inputs = rng.normal(size=(1, LENGTH, WIDTH)).astype("float32")
+    block(inputs)
+    randomize(block)
+    outputs, reversed_outputs = (float64(block(x)) for x in (inputs, inputs[:, ::-1]))
+    assert np.abs(outputs - reversed_outputs[:, ::-1]).max() > 1e-2
+
+
+def test_attention_to_the_encoder_has_no_distances(rng, randomize):
+    block = layers.DecoderBlock(13, 2, positions="alibi")
+    target, source = (rng.normal(size=(1, n, WIDTH)).astype("float32") for n in (1, LENGTH))
+    block(target, source)
+    randomize(block)
+    expected = float64(block(target, source))
+    np.testing.assert_allclose(float64(block(target, source[:, ::-1])), expected, atol=1e-5)

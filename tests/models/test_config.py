@@ -38,8 +38,16 @@ def test_a_number_out_of_range_is_named_with_its_rule(names, values, rule):
     ("fields", "message"),
     [
         (dict(tie_embeddings="both"), "must be one of all, decoder, none. Received: 'both'"),
-        (dict(positions="rotory"), "must be one of sinusoidal, learned, rotary, relative, none."),
+        (
+            dict(positions="rotory"),
+            "must be one of sinusoidal, learned, rotary, relative, alibi, none.",
+        ),
         (dict(positions="rotary", model_dim=9, num_heads=3), "heads of an even width. Received: m"),
+        (
+            dict(positions="alibi", num_heads=1),
+            "which have different slopes. Received: num_heads=1.",
+        ),
+        (dict(positions="alibi", encoder_heads=(1,) * 6), "are not pruned. Received: encoder_h"),
         (dict(relative_values=True, positions="rotary"), "needs relative positions. Received: pos"),
         (dict(positions="none", combine_positions="concatenate"), "Received: positions='none'."),
         (dict(combine_positions="multiply"), "must be one of add, concatenate. Received: 'mult"),

@@ -24,6 +24,7 @@ VARIANTS = {
     "untied": dict(TWO, **LEARNED, tie_embeddings="none", normalize_first=True),
     "rotary": dict(positions="rotary", num_heads=6, model_dim=36, num_kv_heads=2),
     "relative": dict(positions="relative", max_distance=2, sliding_window=4),
+    "alibi": dict(positions="alibi", sliding_window=4, normalize_first=True),
     "opennmt": dict(positions="relative", relative_values=True, max_distance=2, source_eos=False),
     "no_positions": dict(positions="none", num_kv_heads=1, sliding_window=2),
     "concatenated": dict(combine_positions="concatenate"),
@@ -32,7 +33,7 @@ TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
 POLICIES = pytest.mark.parametrize(("policy", "tolerance"), TOLERANCE.items())
 # Half precision, with each kind of positions.
 HALF = [("paper", "mixed_bfloat16"), ("untied", "mixed_float16")]
-HALF += [("rotary", "mixed_bfloat16"), ("relative", "mixed_float16")]
+HALF += [("rotary", "mixed_bfloat16"), ("relative", "mixed_float16"), ("alibi", "mixed_bfloat16")]
 EVERY_VARIANT = pytest.mark.parametrize(
     ("variant", "policy"), [(variant, "float32") for variant in VARIANTS] + HALF
 )
