@@ -248,9 +248,9 @@ def with_lora(layer, rng):
 
 
 CHANGES = {
-    "lora": lambda layer, rng: with_lora(layer, rng),
-    "int8": lambda layer, rng: layer.quantize("int8", type_check=False),
-    "int4": lambda layer, rng: layer.quantize("int4", type_check=False),
+    "lora": with_lora,
+    "int8": lambda layer, rng: layer.quantize("int8"),
+    "int4": lambda layer, rng: layer.quantize("int4"),
 }
 
 
