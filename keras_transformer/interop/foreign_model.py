@@ -100,6 +100,7 @@ class Tensors:
 
     def __init__(self, arrays: Mapping[str, np.ndarray | FileArray], file: Any):
         self.arrays, self.file = dict(arrays), file
+        self._dtypes: set[str] = set()  # of the matrices that were read
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays
@@ -125,10 +126,18 @@ class Tensors:
     def _numbers(self, name, read):
         try:
             numbers = np.asarray(read())
+            if numbers.ndim > 1:
+                self._dtypes.add(str(numbers.dtype))
             return numbers if numbers.dtype in _HALVES else np.asarray(numbers, "float32")
         except (ValueError, TypeError) as error:
             rule = f"{self.file}: a tensor must have numbers"
             raise InputError(f"{rule}. Received: {name}: {error!s:.100}.") from None
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in 16 bits of all matrices that were read, otherwise "float32"."""
+        (dtype, *others) = self._dtypes or {"float32"}
+        return "float32" if others or dtype not in map(str, _HALVES) else dtype
 
     @property
     def bytes(self) -> int:

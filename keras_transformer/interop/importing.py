@@ -20,9 +20,9 @@ from keras_transformer.interop.vocabulary import tokenizer_of
 from keras_transformer.interop.weights import fill
 from keras_transformer.memory import expect_weights
 from keras_transformer.models.config import TransformerConfig
-from keras_transformer.options import option, options_class, parse_options
+from keras_transformer.options import check_choice, option, options_class, parse_options
 from keras_transformer.reading import read_lines
-from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.model_file import MATRIX_DTYPES, save_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RunFiles
 from keras_transformer.runs.sections import DecodingSection
 from keras_transformer.text import Tokenizer
@@ -193,6 +193,7 @@ def import_run(
     samples: str | os.PathLike | None = None,
     overwrite: bool = False,
     sentencepiece: Sequence[str | os.PathLike] = (),
+    dtype: str | None = None,
 ) -> str:
     """Imports a model of another program as a run folder.
 
@@ -204,6 +205,8 @@ def import_run(
         samples: Path of source sentences that exports are verified with; built-in ones by default.
         overwrite: Whether an existing run is replaced.
         sentencepiece: SentencePiece files of a model of CTranslate2; see `import_model`.
+        dtype: Of the matrices in the run's file: "float32", or "float16" or "bfloat16" for half the
+            size. By default as in the imported file. Computations are in float32.
 
     Returns:
         `output`.
@@ -212,6 +215,8 @@ def import_run(
         InputError: There is no such model, it cannot be downloaded or imported, the output cannot
             be made, or another process writes to it.
     """
+    if dtype is not None:
+        check_choice("dtype", dtype, MATRIX_DTYPES)
     run = RunFiles(output)
     inputs = {"the model": folder, "--samples": samples}
     check = functools.partial(run.check_replaceable, overwrite, inputs)
@@ -250,7 +255,7 @@ def import_run(
             new_run.write_sample_pairs((text, "") for text in texts)
             if foreign_model.shortlist is not None:
                 foreign_model.shortlist.save(new_run.shortlist_file)
-            save_model(model, new_run.model_file)
+            save_model(model, new_run.model_file, dtype or foreign_model.tensors.dtype)
     return str(output)
 
 

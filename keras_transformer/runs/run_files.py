@@ -35,7 +35,7 @@ from keras_transformer.runs.history import (
     read_history,
     write_history,
 )
-from keras_transformer.runs.model_file import load_model
+from keras_transformer.runs.model_file import load_model, weight_bytes
 from keras_transformer.runs.sections import (
     VERSION,
     DecodingSection,
@@ -147,8 +147,8 @@ class RunFiles:
 
     @property
     def model_bytes(self) -> int:
-        """Size of the best model's file; 0 if there is none."""
-        return self.model_file.stat().st_size if self.model_file.is_file() else 0
+        """Bytes that the best model's weights take in memory; 0 if there is none."""
+        return weight_bytes(self.model_file)
 
     def expect_weights(self, task: str, copies: float = 1.0) -> None:
         """Prepares this process for the run's model; see `memory.expect_weights`."""

@@ -122,7 +122,8 @@ class Run:
     def make_engine(self) -> Any:
         """Returns an engine of the model in training."""
         options = self.folder.engine_options(lambda: self.tokenizers)
-        options["plan"] = self.plan
+        # None: the engine chooses what suits the device and the size of the model.
+        options["plan"] = None if self.plan == device_plan() else self.plan
         return self.host.engine(self.model, *self.tokenizers, **options)
 
     def _new_model(self):

@@ -7,8 +7,10 @@ import os
 import pathlib
 import shutil
 import struct
+import zipfile
 from unittest import mock
 
+import ml_dtypes
 import numpy as np
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID
+from keras_transformer.interop.foreign_model import Tensors
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.reading import file_digests
 from keras_transformer.runs.run_files import RunFiles
@@ -337,3 +340,47 @@ def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):
     recipe = Recipe.load(pathlib.Path(origin) / "recipe.yaml")
     with pytest.raises(InputError, match="`data.train` must name its files"):
         train(recipe, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    "name, dtype, comment",
+    [
+        ("pre_silu_relative_float16", None, b""),  # Its tables are multiplied in float32.
+        ("pre_silu_relative_float16", "float16", b"float16"),
+        ("from_marian_hf_int8", None, b""),
+        ("from_marian_hf_int8", "bfloat16", b"bfloat16"),
+    ],
+)
+def test_a_run_has_the_models_dtype_or_the_chosen_one(tmp_path, name, dtype, comment):
+    folder = pathlib.Path(__file__).parents[1] / "data" / "ctranslate2" / name
+    import_run(folder, tmp_path / "run", dtype=dtype)
+    with zipfile.ZipFile(tmp_path / "run" / "model.keras") as archive:
+        assert archive.comment == comment
+    received, expected = RunFiles(tmp_path / "run").model(), import_model(folder).model
+    tolerance = {b"": 0, b"float16": 2**-11, b"bfloat16": 2**-8}[comment]
+    for ours, theirs in zip(received.weights, expected.weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance * 1e-4)
+
+
+def test_a_dtype_without_such_matrices_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="`dtype` must be one of float32, float16, bfloat16"):
+        import_run(tmp_path, tmp_path / "run", dtype="int8")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "arrays, dtype",
+    [
+        ({"W": np.ones((2, 3), "float16"), "b": np.ones(3, "float32")}, "float16"),
+        ({"W": np.ones((2, 3), ml_dtypes.bfloat16)}, "bfloat16"),
+        ({"W": np.ones((2, 3), "float16"), "V": np.ones((2, 3), "float32")}, "float32"),
+        ({"W": np.ones((2, 3), "float16"), "V": np.ones((2, 3), ml_dtypes.bfloat16)}, "float32"),
+        ({"W": np.ones((2, 3), "float64")}, "float32"),
+        ({"b": np.ones(3, "float16")}, "float32"),
+    ],
+)
+def test_the_dtype_of_tensors_is_in_16_bits_if_all_matrices_are(arrays, dtype):
+    tensors = Tensors(arrays, "a file")
+    for name in arrays:
+        tensors.get(name)
+    assert tensors.dtype == dtype

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from shared_training import SharedModel, prepared_of
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.analysis.tensorboard import attention_summary
-from keras_transformer.engine.device import DevicePlan
+from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
@@ -416,3 +417,14 @@ def test_a_resumed_run_has_the_batches_of_the_device_that_it_began_on(tmp_path, 
     steps = range(earlier.steps_per_epoch)
     assert later.step_shapes(0) == earlier.step_shapes(0)
     assert [later.lines(0, step) for step in steps] == [earlier.lines(0, step) for step in steps]
+
+
+def test_the_engine_of_a_training_chooses_by_the_size_of_the_model_unless_a_plan_is_given():
+    """A large model in training would otherwise be searched with twice its weights."""
+    run, received = Run.__new__(Run), []
+    run.folder = mock.Mock(**{"engine_options.return_value": {}})
+    run.host = mock.Mock(engine=lambda *_, plan: received.append(plan))
+    run.model, run.tokenizers = None, ()
+    for run.plan in (device_plan(), DevicePlan(workers=7)):
+        run.make_engine()
+    assert received == [None, DevicePlan(workers=7)]
