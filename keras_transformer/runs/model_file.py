@@ -114,13 +114,14 @@ def save_model(model, path: str | os.PathLike, dtype: str = "float32") -> None:
         # For the parts and the file: HDF5 crashes on a full disk.
         check_space(temporary, 2 * (size + _FREE_BYTES))
         model.save(folder, zipped=False)
+        weights = folder / _WEIGHTS
         if dtype != "float32":
-            _narrow(folder / _WEIGHTS, dtype)
+            weights = _narrow(weights, dtype)
         with zipfile.ZipFile(temporary, "w") as archive:
             archive.comment = b"" if dtype == "float32" else dtype.encode()
-            _write_weights(archive, folder / _WEIGHTS)
+            _write_weights(archive, weights)
             for part in filter(pathlib.Path.is_file, sorted(folder.rglob("*"))):
-                if part.name != _WEIGHTS:
+                if not part.name.startswith(_WEIGHTS):
                     archive.write(part, part.relative_to(folder))
 
 
@@ -145,7 +146,7 @@ def _narrow(path, dtype):
                     new.attrs["dtype"] = dtype
 
         wide.visititems(copy)
-    narrow.replace(path)
+    return narrow
 
 
 def _write_weights(archive, path):
