@@ -5,6 +5,7 @@ import collections
 import contextlib
 import doctest
 import importlib
+import inspect
 import io
 import itertools
 import pathlib
@@ -17,7 +18,7 @@ import setuptools
 import yaml
 from packaging.version import Version
 
-from keras_transformer import __version__
+from keras_transformer import Translator, __version__
 from keras_transformer.cli import main as cli
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.export.verification import TOLERANCES
@@ -164,6 +165,18 @@ def test_programs_of_a_page_are_executed_and_its_comments_say_how():
     assert [part.output.count("→") for part in parts if "print" in part.text] == [1]
 
 
+def test_a_page_with_programs_for_one_backend_is_executed_on_jax_too():
+    notebooks = runpy.run_path(str(ROOT / "docs" / "_ext" / "notebooks.py"))
+    page = PAGE.replace("hidden = 3", "%run terminal.py")
+    assert notebooks["jax_program"](page) is None
+    page += "\n<!-- tensorflow -->\n```python\nimport tensorflow\n```\n"
+    assert notebooks["jax_program"](page) == 'print("→")'
+    page += "\n<!-- jax -->\n```python\nimport jax\n```\n"
+    assert notebooks["jax_program"](page) == 'print("→")\n\nimport jax'
+    sources = [part.source for part in notebooks["parts_of"](page) if part.source]
+    assert "import tensorflow" in sources and "import jax" not in sources
+
+
 def test_lines_of_the_library_that_a_page_shows_are_there():
     page = (ROOT / "docs" / "tutorials" / "the_paper_in_code.md").read_text(encoding="utf-8")
     shown = re.findall(
@@ -273,6 +286,48 @@ RECIPES = [
 @pytest.mark.parametrize("block", RECIPES)
 def test_a_recipe_that_a_page_shows_is_one(block):
     Recipe.from_dict(yaml.safe_load(block))
+
+
+def programs_of(page):
+    """The Python programs of a page, without the lines that only Jupyter reads."""
+    text = page.read_text(encoding="utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [re.sub(r"^[%!].*\n", "", program, flags=re.MULTILINE) for program in programs]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if {"start", "howto"} & {*page.parts} and programs_of(page)],
+    ids=lambda page: page.stem,
+)
+def test_programs_of_a_page_parse_and_import_what_there_is(page):
+    for program in programs_of(page):
+        for node in ast.walk(ast.parse(program)):
+            is_import = isinstance(node, ast.ImportFrom) and node.module is not None
+            if is_import and node.module.startswith("keras_transformer"):
+                module = importlib.import_module(node.module)
+                missing = [name.name for name in node.names if not hasattr(module, name.name)]
+                # A module of a package may not have been imported yet.
+                for name in missing:
+                    importlib.import_module(f"{node.module}.{name}")
+
+
+def test_the_page_about_the_pipeline_calls_what_there_is():
+    page = ROOT / "docs" / "start" / "replace_pipeline.md"
+    takes = {
+        *inspect.signature(Translator.translate).parameters,
+        *options_of(DecodingOptions),
+        "batch_size",
+        "long_input",
+    }
+    table = page.read_text(encoding="utf-8").partition("| here |")[2]
+    cells = [row.split(" | ")[1] for row in re.findall(r"^\| `.* \|$", table, re.MULTILINE)]
+    named = {name for cell in cells for name in re.findall(r"(\w+)=", cell)}
+    for program in programs_of(page):
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.Call):
+                named |= {keyword.arg for keyword in node.keywords}
+    assert len(named) > 5 and named <= takes
 
 
 # Names of other libraries' code, in notes about them.

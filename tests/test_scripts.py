@@ -95,7 +95,7 @@ def test_fit_trains_on_text_files_and_prints_bleu(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_layers_in_a_functional_model_are_saved_and_exported():
     printed = call("training/layers_in_keras.py", "--epochs", 1)
-    assert "of 256 held-out rows are right" in printed
+    assert "of 200 held-out dates are right" in printed
     assert "give the same logits" in printed
 
 

@@ -5,6 +5,11 @@ Programs are ordinary fences. A comment on the line before one says what GitHub 
     <!-- not executed -->     only shown
     <!-- no output -->        executed, its output is not shown
     <!-- file: NAME -->       written to a file
+    <!-- tensorflow -->       executed on TensorFlow only
+    <!-- jax -->              executed on JAX only
+
+The pages are executed on TensorFlow. A page with one of the last two comments is executed a second
+time at its end, on JAX, in a process of its own. This run fails the build, and shows no output.
 
 A program in `<details>` is folded. Lines between `<!-- run` and `-->` are executed and not shown.
 What is between `<!-- output -->` and `<!-- end -->` is for GitHub: `outputs.py` writes it, and the
@@ -20,12 +25,13 @@ if TYPE_CHECKING:
 
 _PROGRAM = re.compile(
     r"^(?:(?P<folded><details>\n<summary>[^\n]*</summary>\n\n)?"
-    r"(?:<!-- (?P<comment>not executed|no output|file: [^\n]+) -->\n)?"
+    r"(?:<!-- (?P<comment>not executed|no output|tensorflow|jax|file: [^\n]+) -->\n)?"
     r"```(?P<language>\w+)\n(?P<program>.*?)^```\n(?(folded)\n</details>\n)"
     r"|<!-- run\n(?P<unseen>.*?)^-->\n)(?P<output>\n<!-- output -->\n.*?^<!-- end -->\n)?",
     re.MULTILINE | re.DOTALL,
 )
 _MAGIC = {"python": "", "bash": "%%bash\n"}
+_ON_JAX = "%%script env KERAS_BACKEND=jax {__import__('sys').executable} -"
 _FOLDER = "notebooks"
 _INSTALL = """\
 # In Colab: upload the wheel first, made by `pip wheel --no-deps .` in a checkout.
@@ -72,10 +78,27 @@ def _cell(folded, comment, language, program, unseen):
     if comment is not None and comment.startswith("file: "):
         name = comment.removeprefix("file: ")
         return f"%%writefile {name}\n{program}".rstrip("\n"), ("remove-output", *folds)
-    if comment == "not executed" or language not in _MAGIC:
+    if comment in ("not executed", "jax") or language not in _MAGIC:
         return None
     source = (_MAGIC[language] + program).rstrip("\n")
-    return source, (("remove-output", *folds) if comment else folds)
+    return source, (("remove-output", *folds) if comment == "no output" else folds)
+
+
+def jax_program(page: str) -> str | None:
+    """Returns the Python programs of a page for JAX, or None if none is for one backend only."""
+    programs, comments = [], set()
+    for match in _PROGRAM.finditer(page):
+        groups = match.groupdict()
+        comments.add(groups["comment"])
+        if groups["comment"] == "jax":
+            groups["comment"] = None
+        elif groups["comment"] == "tensorflow":
+            continue
+        del groups["output"]
+        cell = _cell(**groups)
+        if cell is not None and not cell[0].startswith("%"):
+            programs.append(cell[0])
+    return "\n\n".join(programs) if comments & {"tensorflow", "jax"} else None
 
 
 def read(page: str) -> "nbformat.NotebookNode":
@@ -92,6 +115,10 @@ def read(page: str) -> "nbformat.NotebookNode":
             notebook.cells.append(nbformat.v4.new_code_cell(part.source, metadata=metadata))
         elif text.strip("\n"):
             notebook.cells.append(nbformat.v4.new_markdown_cell(text.strip("\n")))
+    if program := jax_program(page):
+        metadata = {"tags": ["remove-cell"]}
+        source = f"{_ON_JAX}\n{program}"
+        notebook.cells.append(nbformat.v4.new_code_cell(source, metadata=metadata))
     return notebook
 
 
