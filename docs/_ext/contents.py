@@ -18,7 +18,7 @@ def add_navigation(app, name: str, source: list[str]) -> None:
     if name != "index":
         return
     for caption, links in _LISTS.findall(source[0]):
-        pages = "\n".join(re.findall(r"\((.*)\.md\)", links))
+        pages = "\n".join(re.findall(r"\]\((.*)\.md\)$", links, re.MULTILINE))
         source[0] += f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{pages}\n```\n"
 
 

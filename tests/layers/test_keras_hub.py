@@ -127,6 +127,16 @@ def test_rotary_positions_are_theirs(vectors):
     np.testing.assert_allclose(outputs, expected, atol=2e-6)
 
 
+def test_alibi_under_a_causal_mask_is_theirs(vectors):
+    layer, add_bias = MultiHeadAttention(HEADS, 4, positions="alibi"), hub.layers.AlibiBias()
+    outputs = layer(vectors, vectors, use_causal_mask=True)
+    query, key, value, project = layer.projections
+    scores = add_bias(ops.einsum("bqhd,bkhd->bhqk", query(vectors), key(vectors)) / 2)
+    weights = ops.softmax(ops.where(np.tril(np.ones((5, 5), bool)), scores, -1e9))
+    expected = project(ops.einsum("bhqk,bkhd->bqhd", weights, value(vectors)))
+    np.testing.assert_allclose(outputs, expected, atol=2e-6)
+
+
 class Table(SearchModel):
     """A model whose next token depends only on the last token."""
 
