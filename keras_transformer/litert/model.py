@@ -25,8 +25,8 @@ from keras_transformer.large_variables import row_blocks, zeros_without_memory
 from keras_transformer.litert.file import MATRIX
 from keras_transformer.litert.matrices import Matrix
 
-LARGE = 1024
-"""Least number of rows, and of columns, of a large matrix; see `weight`."""
+LARGE = 1 << 16
+"""Least size of a large matrix; see `weight`."""
 _captured: weakref.WeakValueDictionary[tuple, tf.Tensor] = weakref.WeakValueDictionary()
 
 
@@ -44,11 +44,12 @@ def table(variable) -> Matrix:
 def weight(matrix: Matrix):
     """Returns a matrix in a traced function.
 
-    A graph is one protobuf message, which has at most 2 GiB. So the function captures a tensor that
-    stands for a large matrix, and `file.convert` makes the matrix a constant again.
+    A graph is one protobuf message, which has at most 2 GiB, and TensorFlow's converter takes many
+    times the memory of its constants. So the function captures a tensor that stands for a large
+    matrix, and `file.convert` makes the matrix a constant again.
     """
     with tf.init_scope():
-        values = matrix.array() if min(matrix.shape) < LARGE else None
+        values = matrix.array() if matrix.size < LARGE else None
     if values is not None:
         return tf.constant(values)
     with tf.init_scope():
