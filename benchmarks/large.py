@@ -10,6 +10,7 @@ It takes as much free memory and disk as the tables say.
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,7 @@ COMMANDS = {
     "evaluate": (
         "evaluate --model {run} --from en --to de --beam-size 4 --source {text} --reference {text}"
     ),
+    "lora": "train {recipe} --output {out}",
     "litert": "export --model {run} --format litert --quantize int8 --beam-size 4 --output {out}",
     "ctranslate2": (
         "export --model {run} --format ctranslate2 --quantize int8 --beam-size 4 --output {out}"
@@ -55,6 +57,16 @@ COMMANDS = {
         "--beam-size 4 --output {out}"
     ),
 }
+_LORA = """
+data:
+  train: {{source: {text}, target: {text}, languages: en-de}}
+  validation: {{source: {text}, target: {text}, languages: en-de}}
+training:
+  start_from: {run}
+  lora_rank: 8
+  batch_tokens: 1000
+  epochs: 1
+"""
 PROGRAM = [sys.executable, "-m", "keras_transformer"]
 _LANGUAGES = ("eng_Latn", "deu_Latn")
 _SENTENCES = 10
@@ -65,6 +77,7 @@ def table(
     work: pathlib.Path,
     shape: Literal["toy", "60MB", "600M", "1.3B"] = "600M",
     commands: Sequence[str] = tuple(COMMANDS),
+    longest: int = 128,
     rounds: int = 1,
 ) -> Report:
     """Peak memory, seconds and file sizes of each command on a model of random weights.
@@ -73,6 +86,7 @@ def table(
         work: Directory for the model, its run and its exports.
         shape: Sizes of the model.
         commands: Commands, in this order; all but `import` need the run that it makes.
+        longest: Tokens of each translation, since random weights end none before the limit.
         rounds: Times that each command runs; the medians are shown.
     """
     if unknown := set(commands) - set(COMMANDS):
@@ -84,13 +98,19 @@ def table(
         make_model(model, SHAPES[shape])
     weights = (model / "model.safetensors").stat().st_size / 1e9
     log(f"{shape}: {weights:.2f} GB of weights")
-    lines = "".join("A dog plays with a ball in the snow, and a man looks on.\n" * _SENTENCES)
-    text = work / "text"
-    text.write_text(lines)
+    sentence = "A dog plays with a ball in the snow, and a man looks on.\n"
+    lines, text = sentence * _SENTENCES, work / "text"
+    # 40 of them fill three batches of a training.
+    text.write_text("".join(f"{number} {sentence}" for number in range(4 * _SENTENCES)))
+    recipe = work / "lora.yaml"
+    recipe.write_text(_LORA.format(run=run, text=text))
     rows = []
     for name in commands:
+        if name != "import":
+            _limit(run / "recipe.yaml", longest)
         output = work / f"export-{name}"
-        words = COMMANDS[name].format(model=model, run=run, out=output, text=text).split()
+        paths = {"model": model, "run": run, "out": output, "text": text, "recipe": recipe}
+        words = COMMANDS[name].format(**paths).split()
         figures = []
         for _ in range(rounds):
             shutil.rmtree(run if name == "import" else output, ignore_errors=True)
@@ -110,6 +130,11 @@ def table(
         )
         log(rows[-1])
     return Report({"shape": shape, "weights": weights, "rows": rows}, markdown(rows))
+
+
+def _limit(recipe: pathlib.Path, longest: int) -> None:
+    limited = re.sub(r"max_target_length: \d+", f"max_target_length: {longest}", recipe.read_text())
+    recipe.write_text(limited)
 
 
 def measured(words: Sequence[str], stdin: str = "") -> tuple[float, float]:

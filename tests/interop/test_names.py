@@ -8,7 +8,7 @@ from keras_transformer.interop.ctranslate2 import names as ctranslate2_names
 from keras_transformer.interop.foreign_model import written
 from keras_transformer.interop.hugging_face import names as hugging_face_names
 from keras_transformer.interop.marian import reader as marian
-from keras_transformer.interop.weights import named_arrays, named_weights
+from keras_transformer.interop.weights import matrix_of, named_arrays, named_weights
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 
@@ -82,7 +82,10 @@ def test_heads_are_consecutive_columns_and_missing_ones_are_zeros():
     model = model_of(encoder_heads=(1, 2), normalize_first=False)
     kernel = np.asarray(model.encoder.blocks[0].self_attention.projections[0].kernel)
     assert kernel.shape == (12, 1, 4)
-    arrays = dict(named_arrays(model, {"encoder": 2, "decoder": 3}))
+    heads = {"encoder": 2, "decoder": 3}
+    arrays = {
+        name: matrix_of(name, variable, heads[name[:7]]) for name, variable in named_weights(model)
+    }
     expected = np.concatenate([kernel[:, 0], np.zeros((12, 4))], axis=1)
     assert np.array_equal(arrays["encoder_l1_self_Wq"], expected)
     assert arrays["encoder_l1_self_Wo"].shape == (8, 12)
