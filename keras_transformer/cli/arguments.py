@@ -280,10 +280,11 @@ def load_translator(
 def begin_with_model(path: str) -> None:
     """Imports Keras for a command on a model; first raises `InputError` if the path is missing."""
     from keras_transformer.engine.opening import check_exists
+
+    check_exists(path)  # Keras takes seconds, and NumPy a while.
     from keras_transformer.memory import prepare
     from keras_transformer.runs.run_files import RunFiles
 
-    check_exists(path)  # Keras takes seconds.
     prepare(RunFiles(path).model_bytes)  # Before TensorFlow is imported
     import_keras()
 

@@ -12,6 +12,7 @@ operators, would save less than 1% of a base-sized file.
 """
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -98,12 +99,14 @@ def converter() -> Callable[..., bytes]:
         def named(*arguments):
             return {f"output_{number}": x for number, x in enumerate(function(*arguments))}
 
-        # With an owner the function is converted from a SavedModel. Without one, TensorFlow's
-        # optimizer makes an array of zeros for each input: as many bytes as the weights have.
+        # Not as a function: TensorFlow's optimizer would make an array of zeros for each input, as
+        # many bytes as the weights have.
         owner = tf.Module()
         owner.function = tf.function(named, input_signature=specs, autograph=False)
-        function = owner.function.get_concrete_function()
-        return tf.lite.TFLiteConverter.from_concrete_functions([function], owner).convert()
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        with tempfile.TemporaryDirectory() as folder:
+            tf.saved_model.save(owner, folder, owner.function.get_concrete_function(), options)
+            return tf.lite.TFLiteConverter.from_saved_model(folder).convert()
 
     return convert
 

@@ -93,6 +93,7 @@ PARENT = """
 import subprocess, sys, time
 from keras_transformer.export.child_process import ChildProcess
 child = ChildProcess("keras_transformer.errors:show", ("keras", "tensorflow"), path="/dev/null")
+child.start()
 print(child._process.pid, flush=True)
 time.sleep(60)
 """
