@@ -16,24 +16,23 @@ _values_follow: contextvars.ContextVar = contextvars.ContextVar("values_follow",
 _last_use: contextvars.ContextVar = contextvars.ContextVar("last_use", default=False)
 
 
-@contextlib.contextmanager
-def values_follow() -> Iterator[None]:
+def values_follow() -> contextlib.AbstractContextManager[None]:
     """Lets layers that are built within make large variables of zeros, since values follow."""
-    token = _values_follow.set(True)
-    try:
-        yield
-    finally:
-        _values_follow.reset(token)
+    return _true_within(_values_follow)
+
+
+def last_use() -> contextlib.AbstractContextManager[None]:
+    """Lets `free` take the weights of a model, which nobody will use after this context."""
+    return _true_within(_last_use)
 
 
 @contextlib.contextmanager
-def last_use() -> Iterator[None]:
-    """Lets `free` take the weights of a model, which nobody will use after this context."""
-    token = _last_use.set(True)
+def _true_within(variable):
+    token = variable.set(True)
     try:
         yield
     finally:
-        _last_use.reset(token)
+        variable.reset(token)
 
 
 def free(model: keras.Model) -> None:

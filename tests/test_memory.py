@@ -168,6 +168,24 @@ def test_each_command_prepares_for_a_large_model_before_tensorflow_is_imported(t
     assert result.stdout == "1", result.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["--set", "training.lora_rank=8"]], ids=["all", "lora"])
+@pytest.mark.parametrize("is_set", [False, True])
+def test_a_training_prepares_for_the_run_that_it_starts_from(tmp_path, words, is_set):
+    (tmp_path / "model.keras").write_bytes(bytes(7))
+    recipe = tmp_path / "recipe.yml"
+    recipe.write_text(
+        "training: {epochs: 1}" if is_set else f"training: {{start_from: {tmp_path}}}"
+    )
+    words = [*words, *(["--set", f"training.start_from={tmp_path}"] if is_set else [])]
+    command = [sys.executable, "-c", OPENED, "train", str(recipe), "--output", "new", *words]
+    environment = {name: value for name, value in os.environ.items() if name != memory.ALLOCATOR}
+    environment["KERAS_BACKEND"] = "tensorflow"
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    result = subprocess.run(command, **options)
+    assert result.stdout == "1", result.stderr
+
+
 # As a command of its own, which takes any model for a large one.
 COMMAND = """
 import sys
