@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = written(ACTIVATIONS)
 _LEAST_POSITIONS = 1024
-_LEAST = 127 / np.finfo("float32").max
+_LEAST = np.float32(127) / np.finfo("float32").max
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."
 # CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
 # another translation with penalties of 0, 0.6 and 1.2. With a large vocabulary it normalizes
@@ -308,6 +308,7 @@ def _stored(blocks, quantize):
 def _quantized(rows):
     """Returns rows in int8, and the factor of each."""
     largest = np.abs(rows).max(axis=1)
-    is_zero = largest < _LEAST  # or so small that the factor would be infinite
-    scales = np.float32(127) / np.where(is_zero, np.float32(127), largest)
+    # As CTranslate2 does it, so that no factor is infinite.
+    largest = np.where(largest == 0, np.float32(127), np.maximum(largest, _LEAST))
+    scales = np.float32(127) / largest
     return np.rint(rows * scales[:, None]).astype("int8"), scales

@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.ctranslate2.export import convert_to_ctranslate2
+from keras_transformer.interop.ctranslate2.model_bin import read_variables
 
 pytestmark = pytest.mark.tensorflow
 
@@ -122,3 +123,29 @@ def test_without_the_extra_one_line_names_it_and_nothing_is_left(engine, tmp_pat
     with pytest.raises(InputError, match=r"pip install .ctranslate2>="):
         export_ctranslate2(engine, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_int8_weights_are_ctranslate2s_also_rows_of_zeros_and_matrices_with_equal_scales(
+    engine_of_theirs, tmp_path
+):
+    sizes = dict(model_dim=24, num_heads=4, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(VOCABULARY, intermediate_dim=8, **sizes))
+    inner = model.encoder.blocks[0].feed_forward.projections[0]
+    values = np.array(inner.kernel)
+    values[:, 5], values[:, 6] = 0, 1e-38  # one row of the file each
+    inner.kernel.assign(values)
+    # The same numbers in another order: equal largest numbers, but other weights.
+    other = model.decoder.blocks[0].feed_forward.projections[0]
+    other.kernel.assign(values[::-1])
+
+    convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model", quantize="int8")
+    read = read_variables(tmp_path / "model" / "model.bin")
+    for name, layer in (("encoder", inner), ("decoder", other)):
+        matrix = np.array(layer.kernel).T
+        spec = engine_of_theirs.specs.common_spec.LinearSpec()
+        spec.weight, spec.bias = matrix.copy(), np.zeros(len(matrix), "float32")
+        spec.validate()
+        spec.optimize("int8")
+        expected = spec.weight.numpy() / spec.weight_scale.numpy()[:, None]
+        received = np.asarray(read[f"{name}/layer_0/ffn/linear_0/weight"][:])
+        np.testing.assert_array_equal(received, expected.astype("float32"))
