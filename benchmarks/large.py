@@ -67,6 +67,8 @@ training:
   batch_tokens: 1000
   epochs: 1
 """
+FIELD = "Pss"
+"""Field of `smaps_rollup`: by `Pss`, pages that several processes have are divided."""
 PROGRAM = [sys.executable, "-m", "keras_transformer"]
 _LANGUAGES = ("eng_Latn", "deu_Latn")
 _SENTENCES = 10
@@ -167,12 +169,12 @@ def _with_children(pid: int) -> Iterator[int]:
 
 
 def _share_of(pid: int) -> int:
-    """Returns the memory of a process in bytes; pages that several have are divided."""
+    """Returns the memory of a process in bytes, by the field `FIELD`."""
     try:
         lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0) * 1024
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{FIELD}:")), 0) * 1024
 
 
 def make_model(folder: pathlib.Path, shape: Shape) -> None:

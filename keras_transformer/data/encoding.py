@@ -27,6 +27,7 @@ from keras_transformer.files import OwnedFolder, final_name, write_whole
 from keras_transformer.ids import UNK_ID
 from keras_transformer.options import option, options_class
 from keras_transformer.reading import read_json
+from keras_transformer.text.languages import Direction
 
 # Reasons to drop a pair, in the order of the checks.
 _REASONS = (
@@ -311,6 +312,8 @@ class PairEncoder:
         with_sources: False for a model that reads no sources, whose targets are still checked.
         name: Name of the part, for an error.
         chunk_lines: Number of pairs that are filtered in memory at once.
+        directions: Ids around the sentences of a corpus that tell the model its languages, by the
+            name of the corpus.
 
     Attributes:
         folder: Folder of files that keep the ids; None keeps them in memory.
@@ -323,8 +326,10 @@ class PairEncoder:
         with_sources: bool = True,
         name: str = "",
         chunk_lines: int = CHUNK_LINES,
+        directions: Mapping[str, Direction] | None = None,
     ):
         self._tokenizers, self._checks, self._chunk_lines = tokenizers, checks, chunk_lines
+        self._directions = directions or {}
         self._with_sources, self._name = with_sources, name
         self.folder: pathlib.Path | None = None
         self._sides: list[_Side] = []
@@ -339,7 +344,7 @@ class PairEncoder:
         """Returns a name that depends on the key of the texts, the tokenizers and the options."""
         models = [hashlib.sha256(one.model_bytes).hexdigest() for one in self._tokenizers]
         checks = {**dataclasses.asdict(self._checks), "with_sources": self._with_sources}
-        content = ["with unknown characters", key, models, checks]
+        content = ["with unknown characters", key, models, checks, *self._directions.items()]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     def add(self, lines: Lines) -> None:
@@ -362,13 +367,19 @@ class PairEncoder:
             counts.update(_unknown_characters(tokenizer, texts_of_side, *ids))
         (_, source_lengths), (_, target_lengths) = encoded
         source_tokens = source_lengths - 1 if self._with_sources else target_lengths
-        reasons = _reasons(source_tokens, target_lengths, self._checks)
+        direction = self._directions.get(lines.corpus, Direction())
+        added = direction.num_added, len(direction.target_prefix)
+        reasons = _reasons(source_tokens, target_lengths, self._checks, added)
         keep = reasons == _KEPT
         self._lines.append(lines.numbers)
         self._reasons.append(reasons)
         self._hashes.append(pair_hashes(itertools.compress(lines.pairs, keep)))
-        for side, (flat, lengths) in zip(self._sides, encoded, strict=True):
-            side.append(flat[np.repeat(keep, lengths)], lengths[keep])
+        around = (
+            (direction.source_prefix, direction.source_suffix),
+            (direction.target_prefix, ()),
+        )
+        for side, (flat, lengths), ids in zip(self._sides, encoded, around, strict=True):
+            side.append(*_with_ids_around(flat[np.repeat(keep, lengths)], lengths[keep], *ids))
 
     def finish(self, held_out: np.ndarray = NO_HASHES) -> tuple[EncodedPairs, PairReport]:
         """Drops duplicates and held-out pairs, and returns the other pairs.
@@ -441,6 +452,16 @@ def _tokenize(texts, tokenizer, add_eos):
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32), lengths
 
 
+def _with_ids_around(flat, lengths, before, after):
+    """Returns the ids of all rows with other ids before and after each row, and the lengths."""
+    count, ends = len(lengths), offsets_of(lengths)[1:]
+    flat = np.insert(flat, np.repeat(ends, len(after)), np.tile(after, count))
+    lengths = lengths + len(after)
+    starts = offsets_of(lengths)[:-1]
+    flat = np.insert(flat, np.repeat(starts, len(before)), np.tile(before, count))
+    return flat, lengths + len(before)
+
+
 def _unknown_characters(tokenizer, texts, flat, lengths):
     """Counts the texts that have each character that the vocabulary lacks."""
     rows = np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(flat == UNK_ID), "right"))
@@ -448,11 +469,15 @@ def _unknown_characters(tokenizer, texts, flat, lengths):
     return {} if count is None else count([texts[row] for row in rows.tolist()])
 
 
-def _reasons(source_tokens, target_tokens, options):
-    """Returns uint8 `(pairs,)`: the reason to drop each pair, or 0."""
+def _reasons(source_tokens, target_tokens, options, added):
+    """Returns uint8 `(pairs,)`: the reason to drop each pair, or 0.
+
+    `added` are the numbers of ids of languages that each side has besides.
+    """
     shorter = np.minimum(source_tokens, target_tokens)
     longer = np.maximum(source_tokens, target_tokens)
-    conditions = [shorter == 0, longer + 1 > options.max_length]
+    longest = np.maximum(source_tokens + added[0], target_tokens + added[1])
+    conditions = [shorter == 0, longest + 1 > options.max_length]
     ratio = options.max_length_ratio
     if ratio is not None:
         conditions.append((longer > _RATIO_NEEDS_TOKENS) & (longer > ratio * shorter))

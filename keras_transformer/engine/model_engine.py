@@ -30,6 +30,7 @@ from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.memory import is_large
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation
@@ -178,8 +179,9 @@ class ModelEngine(IdsEngine):
 
         Takes the options of `translate`.
         """
+        languages = [options.pop(name, None) for name in LANGUAGE_OPTIONS]
         request = self.request(**options)
-        jobs, _ = self._jobs(texts, request, self.directions_of(texts))
+        jobs, _ = self._jobs(texts, request, self.directions_of(texts, *languages))
         if jobs:
             rows = self._rows(request, len(jobs), max(len(job.source) for job in jobs))
             yield from self._scheduler.programs(self._with_prompts(jobs), request.options, rows)

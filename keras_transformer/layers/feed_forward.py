@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.projection import LayerOfProjections
+from keras_transformer.layers.projection import Dense, LayerOfProjections
 from keras_transformer.options import check_positive, check_rate
 
 
@@ -51,15 +51,13 @@ class FeedForward(LayerOfProjections):
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
-        self._inner_dense = keras.layers.Dense(
+        self._inner_dense = Dense(
             self.intermediate_dim,
             activation=self.activation,
             name="inner",
             **self._options_of_a_projection(),
         )
-        self._outer_dense = keras.layers.Dense(
-            input_shape[-1], name="outer", **self._options_of_a_projection()
-        )
+        self._outer_dense = Dense(input_shape[-1], name="outer", **self._options_of_a_projection())
         self._inner_dense.build(input_shape)
         self._outer_dense.build((*input_shape[:-1], self.intermediate_dim))
 

@@ -41,8 +41,8 @@ class Projection(keras.layers.EinsumDense):
     def call(self, inputs, training=None):
         output_axes = self.partial_output_shape[1:]
         width = self._width
-        matrix = ops.reshape(self.kernel, (-1, width))
-        outputs = ops.matmul(ops.reshape(inputs, (-1, matrix.shape[0])), matrix)
+        rows = ops.reshape(inputs, (-1, math.prod(frozen_kernel(self).shape) // width))
+        outputs = _product(self, rows, width)
         if self.bias is not None:
             outputs = outputs + ops.reshape(self.bias, (width,))
         return ops.reshape(outputs, (*ops.shape(inputs)[:2], *output_axes))
@@ -50,6 +50,44 @@ class Projection(keras.layers.EinsumDense):
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras refuses subclasses, which may compute something else; this one computes it.
         super().quantize(mode, type_check=False, config=config)
+
+
+class Dense(keras.layers.Dense):
+    """A `keras.layers.Dense` that computes LoRA without a sum of matrices."""
+
+    def call(self, inputs, training=None):
+        if not self.lora_enabled:
+            return super().call(inputs, training=training)
+        outputs = _product(self, inputs, self.units)
+        if self.bias is not None:
+            outputs = outputs + self.bias
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        super().quantize(mode, type_check=False, config=config)  # as `Projection.quantize`
+
+
+def _product(layer, rows, width):
+    """Multiplies rows with a kernel, a matrix of `width` columns, and with LoRA's two matrices.
+
+    Keras computes `x · (W + A · B)`. The sum and its gradient are as large as the kernel, for all
+    layers at the same time; in `x · W + (x · A) · B` nothing is.
+    """
+    if not layer.lora_enabled:
+        return ops.matmul(rows, ops.reshape(layer.kernel, (-1, width)))
+    outputs = ops.matmul(rows, ops.reshape(frozen_kernel(layer), (-1, width)))
+    # A kernel into heads has a first matrix for each head, and one second matrix.
+    rank, columns = layer.lora_kernel_b.shape
+    heads = width // columns
+    first = ops.reshape(layer.lora_kernel_a, (-1, heads * rank))
+    inner = ops.reshape(ops.matmul(rows, first), (*ops.shape(rows)[:-1], heads, rank))
+    update = ops.reshape(ops.matmul(inner, layer.lora_kernel_b), ops.shape(outputs))
+    return outputs + layer.lora_alpha / layer.lora_rank * update
+
+
+def frozen_kernel(layer: keras.layers.Layer) -> keras.Variable:
+    """Returns the variable of a projection that LoRA leaves as it is."""
+    return layer._kernel  # Keras' `kernel` is the sum with LoRA's product.
 
 
 class LayerOfProjections(MaskedLayer):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.layers.kv_cache import Past, of_parents
 from keras_transformer.layers.mixer import Mixer, Projections
-from keras_transformer.layers.projection import check_sequence
+from keras_transformer.layers.projection import Dense, check_sequence
 from keras_transformer.options import check_flags
 
 _BLOCK = 16
@@ -88,7 +88,7 @@ class SSRU(Mixer):
 
     def _dense(self, name, input_shape, use_bias=True):
         options = self._options_of_a_projection()
-        dense = keras.layers.Dense(self._width, use_bias=use_bias, name=name, **options)
+        dense = Dense(self._width, use_bias=use_bias, name=name, **options)
         dense.build(input_shape)
         return dense
 

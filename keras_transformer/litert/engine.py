@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer import imports
+from keras_transformer import imports, memory
 from keras_transformer.engine.ids_engine import IdsEngine
 from keras_transformer.engine.inputs import bucket, in_batches, pad
 from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
@@ -31,7 +31,6 @@ MODEL_FILE = "model.tflite"
 LIST_MULTIPLE = 128
 """Sizes of lists are multiples of it: fewer sizes need fewer plans of memory."""
 _ROWS_WITH_SHORTLIST = 4  # The list of a batch grows with its sentences.
-_LARGE_FILE = 1 << 28  # bytes: each interpreter brings all weights into a layout of its own
 _LEAST_ROWS = 4  # A thread of its own pays from this number of rows on.
 _FIELDS = {
     "searches": list,
@@ -128,7 +127,8 @@ class LiteRTEngine(IdsEngine):
             return lambda indices: self._run(interpreter, request, [jobs[i] for i in indices])
 
         # Two halves of a batch, each on one thread, take less time than one batch on two threads.
-        is_large = len(self._content) >= _LARGE_FILE
+        # Each interpreter brings all weights into a layout of its own.
+        is_large = len(self._content) >= memory.LARGE // 2
         at_once = 1 if is_large else max(1, min(request.threads, len(jobs) // _LEAST_ROWS))
         batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(jobs) // at_once)])
         interpreters = self._interpreters_of(at_once, request.threads // at_once)

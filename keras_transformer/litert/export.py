@@ -19,12 +19,11 @@ from keras_transformer.litert.engine import MODEL_FILE
 from keras_transformer.litert.export_options import LiteRTOptions
 from keras_transformer.litert.file import convert, custom_operations, join, traced
 from keras_transformer.litert.tokenizer_json import write_all_tokenizers
+from keras_transformer.memory import is_large
 from keras_transformer.reading import file_digests
 
 SOURCE_LENGTHS = (16, 32, 64, 128)
 """Numbers of source tokens that signatures are made for by default."""
-# LiteRT packs all weights again for each signature that runs: of more, only the longest length.
-_MANY_PARAMETERS = 200_000_000
 
 _LIST_SCRIPT = "readme_list.py.txt"
 _LIST_FIELDS = {
@@ -50,8 +49,8 @@ class LiteRTExporter(Exporter):
     reading_packages = ("ai-edge-litert",)
 
     def resolve_export_options(self, engine: ModelEngine, options: LiteRTOptions) -> dict[str, Any]:
-        is_large = engine.model.count_params() > _MANY_PARAMETERS
-        lengths = SOURCE_LENGTHS[-1:] if is_large else SOURCE_LENGTHS
+        # LiteRT packs all weights again for each signature that runs.
+        lengths = SOURCE_LENGTHS[-1:] if is_large(engine.model) else SOURCE_LENGTHS
         return resolve_search_options(engine, options, lengths, options.n_best)
 
     def write(self, engine: ModelEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:

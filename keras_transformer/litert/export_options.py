@@ -20,7 +20,7 @@ class OfLengths(Quantized):
         "Numbers of source tokens, EOS included, of the signatures from ids; the largest is the "
         "maximum length of a text. By default 16, 32, 64 and 128; in a browser 32 and 96, "
         "with a shortlist 12, 16, 20, 24, 32, 48 and 96. "
-        "Models with more than 200 million parameters have only 128.",
+        "Models whose weights take 512 MiB or more have only 128.",
         "integers of at least 2, or null",
         min_length=1,
     )

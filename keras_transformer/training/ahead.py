@@ -6,7 +6,6 @@ from typing import Any
 import keras
 
 from keras_transformer.engine.ahead import Ahead, Program
-from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import show
 from keras_transformer.training.callbacks import RunCallback
 
@@ -42,10 +41,8 @@ class ProgramsAhead(RunCallback):
                 ahead.add(Program(_name(noun, batch), program.compile))
             functions[part] = _waiting(compiled_step, ahead, noun)
         model.train_function, model.test_function = functions["train"], functions["validation"]
-        if isinstance(run.engine, ModelEngine):
-            for texts in run.texts_of_an_epoch():
-                for program in run.engine.programs(texts, **run.translation_options):
-                    ahead.add(program)
+        for program in run.programs_of_an_epoch():
+            ahead.add(program)
 
 
 def _one_of_each_shape(dataset, epoch, start):

@@ -36,7 +36,7 @@ from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.tag import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
-from keras_transformer.text.languages import Languages, language_pair, languages_of_tags
+from keras_transformer.text.languages import Direction, Languages, language_pair, languages_of_tags
 from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.tags import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
@@ -162,13 +162,42 @@ class Corpus:
 
     def _language_token(self, corpus):
         """Returns the token of a corpus' direction, None if the model has no such tokens."""
-        if corpus.languages is None or self._languages is None:
+        if corpus.languages is None or self._languages is None or self._languages_as_ids:
             return None
         direction = self._languages.tokens_of(*language_pair(corpus.languages))
-        if direction.source_suffix or direction.target_prefix:
-            rule = "Training continues only models that read languages as a token before a source"
-            raise InputError(f"{rule}. Received: {', '.join(map(str, self._languages.tokens))}.")
         return next(iter(direction.source_prefix), None)
+
+    @property
+    def _languages_as_ids(self):
+        """Languages of an imported model that reads ids where no text has a token; else None."""
+        languages = self._languages
+        if languages is None or not (languages.source_suffix or languages.target_prefix):
+            return None
+        return languages
+
+    def directions(self, part: str, tokenizers: Any) -> dict[str, Direction]:
+        """Returns the ids around the sentences of each corpus of a part, by the corpus' name.
+
+        Empty where the model reads no languages, or a source begins with a token of one.
+
+        Raises:
+            InputError: A corpus does not name its languages, or the model lacks its direction.
+        """
+        if (languages := self._languages_as_ids) is None:
+            return {}
+        if noise := self.recipe.data.noise.shares:
+            rule = "`data.noise` needs a model whose sources begin with the languages' tokens"
+            raise InputError(f"{rule}. Received: {', '.join(noise)}.")
+        id_of_source, id_of_target = (tokenizer.id_of for tokenizer in tokenizers)
+        directions = {}
+        for corpus in self.recipe.data.corpora(part):
+            if not corpus.languages:
+                rule = f"`data.{part}` needs `languages` such as en-de, which the model reads too"
+                codes = ", ".join(languages.codes)
+                raise InputError(f"{rule}. Received: none. The model has {codes:.80}.")
+            direction = languages.tokens_of(*language_pair(corpus.languages))
+            directions[corpus.name] = direction.to_ids(id_of_source, id_of_target)
+        return directions
 
     def _with_symbols(self, pairs, tokens):
         text = self.recipe.text
@@ -328,7 +357,8 @@ class Corpus:
             max_length_ratio=None if self.recipe.gives_labels else data.max_length_ratio,
             drop_duplicates=data.drop_duplicates and is_training,
         )
-        options = self.recipe.with_sources, name, self._chunk_lines
+        directions = self.directions(part, tokenizers)
+        options = self.recipe.with_sources, name, self._chunk_lines, directions
         return PairEncoder(tokenizers, checks, *options)
 
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):

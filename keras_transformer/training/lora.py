@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import replaced_file
-from keras_transformer.layers.projection import dense_layers
+from keras_transformer.layers.projection import dense_layers, frozen_kernel
 from keras_transformer.reading import read_arrays
 
 _SMALL = ("lora_kernel_a", "lora_kernel_b")
@@ -49,7 +49,8 @@ def _blocks_of(model):
 
 def merged_weights(model: keras.Model) -> Iterator[Any]:
     """Yields the weights of an equivalent model without LoRA, variables or tensors."""
-    merged = {id(layer._kernel): layer for layer in projections_of(model) if layer.lora_enabled}
+    with_lora = [layer for layer in projections_of(model) if layer.lora_enabled]
+    merged = {id(frozen_kernel(layer)): layer for layer in with_lora}
     for variable in _without_small(model):
         layer = merged.get(id(variable))
         yield variable if layer is None else layer.kernel

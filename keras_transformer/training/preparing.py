@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_transformer.data import ParallelDataset
@@ -42,6 +42,8 @@ class Prepared:
         digests: Checksums of the texts; see `Corpus.digests`.
         validation: `(source, reference)` texts for BLEU, samples and heat maps.
         validation_names: Name of the corpus of each of these pairs; empty for a single corpus.
+        validation_directions: Codes of the languages of each of these pairs, where the engine needs
+            them; otherwise empty.
         is_resumed: Whether the run continues from its folder.
         check_replaceable: Function that raises `InputError` if the folder may not be replaced.
     """
@@ -56,6 +58,7 @@ class Prepared:
     validation_names: list[str]
     is_resumed: bool
     check_replaceable: Callable[[], object] = lambda: None
+    validation_directions: Sequence[tuple[str | None, str | None]] = ()
 
 
 def prepare(
@@ -162,6 +165,7 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
         show(advice)
     named_pairs = corpus.first_validation_pairs()
     names, validation = map(list, zip(*named_pairs, strict=True))
+    directions = corpus.directions("validation", tokenizers)
     has_several = len(recipe.data.corpora("validation")) > 1
     if not recipe.with_sources:  # Samples continue a few words.
         validation = [(" ".join(text.split()[:_PROMPT_WORDS]), text) for _, text in validation]
@@ -176,6 +180,7 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
         names if has_several else [],
         is_resumed=check_replaceable is None,
         check_replaceable=check_replaceable or (lambda: None),
+        validation_directions=[directions[name].codes for name in names if directions],
     )
 
 

@@ -67,7 +67,8 @@ class Files:
         None,
         "Codes of source and target: en-de, or en-GB,pt-BR. Of a memory they choose the texts, and "
         "a code without a region includes all regions. If corpora have several target languages, "
-        "the target's token, such as >>de<<, precedes each source.",
+        "the target's token, such as >>de<<, precedes each source. An imported model of many "
+        "languages needs them.",
     )
     inline_tags: InlineTags = option(
         "drop",

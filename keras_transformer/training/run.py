@@ -9,8 +9,9 @@ import keras
 import numpy as np
 
 from keras_transformer.engine import Engine
-from keras_transformer.engine.ahead import Ahead
+from keras_transformer.engine.ahead import Ahead, Program
 from keras_transformer.engine.device import DevicePlan, device_plan
+from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.large_variables import assign_each, values_follow
@@ -20,6 +21,7 @@ from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
 from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import bleu_and_chrf, doubt, tokenizer_of
+from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
@@ -174,21 +176,34 @@ class Run:
             return False
         return rows[-1]["epoch"] - best_row(rows, training.select_by)["epoch"] >= patience
 
-    def translate(self, sources: list[str]) -> list[str]:
-        """Translates by greedy search with the model's current weights."""
+    def translate(self, count: int | None = None) -> list[str]:
+        """Translates the first validation sentences by greedy search, with the present weights."""
         if self.ahead is not None:
             self.ahead.wait()
-        translations = self.engine.translate(sources, **self.translation_options)
-        return [translation.text for translation in translations]
+        texts, options = self._to_translate(count)
+        return [translation.text for translation in self.engine.translate(texts, **options)]
 
-    def texts_of_an_epoch(self) -> Iterator[list[str]]:
-        """Yields the texts that each epoch translates in one call: for BLEU, and as samples."""
+    def _to_translate(self, count):
+        """Returns the sources of the first validation pairs, and the options of their search."""
+        texts = [source for source, _ in self.validation[:count]]
+        directions, options = self._prepared.validation_directions[:count], {}
+        if directions:
+            languages = map(list, zip(*directions, strict=True))
+            options = dict(zip(LANGUAGE_OPTIONS, languages, strict=True))
+        return texts, {**self.translation_options, **options}
+
+    def programs_of_an_epoch(self) -> Iterator[Program]:
+        """Yields the programs of each epoch's translations: for BLEU, and as samples."""
+        if not isinstance(self.engine, ModelEngine):
+            return
         training = self.recipe.training
-        sources = [source for source, _ in self.validation]
         if training.selects_by_translations:
-            yield sources
+            texts, options = self._to_translate(None)
         elif training.sample_translations and not self.recipe.gives_labels:
-            yield sources[: training.sample_translations]
+            texts, options = self._to_translate(training.sample_translations)
+        else:
+            return
+        yield from self.engine.programs(texts, **options)
 
     def sample_translations(self) -> list[str]:
         """Returns the translations of the first validation sentences, with the present weights."""
@@ -196,15 +211,15 @@ class Run:
         count = training.sample_translations
         if training.selects_by_translations and self.plan.has_few_programs:
             return self._translations[:count]  # A search of a few sentences is another program.
-        return self.translate([source for source, _ in self.validation[:count]])
+        return self.translate(count)
 
     def bleu_and_chrf(self) -> dict[str, float]:
         """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, from 0 to 100.
 
         The names are `val_bleu` and `val_chrf`, and for several corpora also `val_bleu/NAME`, ….
         """
-        sources, references = map(list, zip(*self.validation, strict=True))
-        self._translations = self.translate(sources)
+        references = [reference for _, reference in self.validation]
+        self._translations = self.translate()
         pairs = list(zip(self._translations, references, strict=True))
         by_name = {"": pairs}
         for name, pair in zip(self._prepared.validation_names, pairs, strict=False):

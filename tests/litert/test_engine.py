@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from keras_transformer import memory
 from keras_transformer.errors import InputError
 from keras_transformer.litert import engine as module
 from keras_transformer.litert.engine import LiteRTEngine, SharedInterpreter
@@ -43,7 +44,7 @@ def test_a_large_file_has_one_interpreter_because_each_has_a_copy_of_the_weights
 ):
     path = litert_report.folder / "model.tflite"
     for size, interpreters in ((1, 2), (0, 1)):
-        monkeypatch.setattr(module, "_LARGE_FILE", path.stat().st_size + size)
+        monkeypatch.setattr(memory, "LARGE", 2 * (path.stat().st_size + size))
         calls.clear()
         LiteRTEngine(path).translate(texts[:8], threads=2)
         assert len(calls) == interpreters

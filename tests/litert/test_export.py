@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_corpus import recipe_values
 
-from keras_transformer import Tokenizer, Translator
+from keras_transformer import Tokenizer, Translator, memory
 from keras_transformer.cli.main import run
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
@@ -69,7 +69,7 @@ def test_a_large_model_has_one_length_because_each_takes_the_memory_of_all_weigh
     monkeypatch.setattr(engine, "max_source_length", 24)
     exporter, options = exporter_of("litert"), LiteRTOptions()
     assert exporter.resolve_export_options(engine, options)["source_lengths"] == [16, 24]
-    monkeypatch.setattr(engine.model, "count_params", lambda: 200_000_001)
+    monkeypatch.setattr(memory, "LARGE", 4 * engine.model.count_params())
     assert exporter.resolve_export_options(engine, options)["source_lengths"] == [24]
     chosen = LiteRTOptions(source_lengths=(7, 16))
     assert exporter.resolve_export_options(engine, chosen)["source_lengths"] == [7, 16]

@@ -14,6 +14,7 @@ from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import device_plan
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
@@ -399,6 +400,101 @@ def test_the_token_of_the_target_precedes_the_sources_of_several_directions(corp
     data["train"].append({**data["train"][1], "languages": "en-de", "name": "third"})
     with pytest.raises(InputError, match="Received: none in `data.train`"):
         Recipe.from_dict(corpora)
+
+
+# Sides whose tokens are source prefix, source suffix and target prefix, as models read them.
+SIDES = {
+    "M2M100": ("source", None, "target"),
+    "mBART": (None, "source", "target"),
+    "all": ("target", "source", "target"),
+}
+
+
+@pytest.fixture
+def of_languages(corpora):
+    """Makes a corpus of two directions for an imported model, and its tokenizer."""
+    data = corpora["data"]
+    for part in ("train", "validation"):
+        data[part] = [
+            {"source": corpus["source"], "target": corpus["target"], "languages": languages}
+            for corpus, languages in zip(data[part], ("en-de", "de-en"), strict=True)
+        ]
+    texts = [text for pair in PAIRS for text in pair]
+    model = parsed(Tokenizer.train_from_texts(texts, 150).model_bytes)
+    for token in ("__en__", "__de__"):
+        model.pieces.add(piece=token, type=model.pieces[0].CONTROL)
+    tokenizer = Tokenizer(model.SerializeToString())
+
+    def of_languages(sides, **changes):
+        data.update(changes)
+        languages = Languages({"en": "__en__", "de": "__de__"}, *sides)
+        recipe = Recipe.from_dict(corpora)
+        return Corpus(recipe, (tokenizer, tokenizer), languages=languages), tokenizer
+
+    return of_languages
+
+
+@pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
+def test_an_imported_model_trains_on_the_ids_of_languages_that_it_translates_with(
+    of_languages, sides
+):
+    corpus, tokenizer = of_languages(sides)
+    codes = {0: ("en", "de"), 32: ("de", "en")}
+    datasets, reports = corpus.datasets((tokenizer, tokenizer))
+    assert reports["train"].unknown == {}
+    for part, (row, pair) in itertools.product(("train", "validation"), codes.items()):
+        texts = PAIRS[0] if row == 0 else PAIRS[0][::-1]
+        ids = {
+            side: [tokenizer.id_of(f"__{code}__")]
+            for side, code in zip((None, "source", "target"), ("", *pair), strict=True)
+            if side
+        } | {None: []}
+        before, after, first = (ids[side] for side in sides)
+        pairs = datasets[part].pairs
+        source, target = tokenizer.tokenize([texts[0]], add_eos=True) + tokenizer.tokenize(
+            [texts[1]]
+        )
+        assert pairs.source(row).tolist() == [*before, *source, *after]
+        assert pairs.target(row).tolist() == [*first, *target]
+    # The texts, which are also samples, stay as they are.
+    assert corpus.first_validation_pairs()[0][1] == PAIRS[0]
+    assert [d.codes for d in corpus.directions("validation", (tokenizer, tokenizer)).values()] == [
+        *codes.values()
+    ]
+
+
+def test_ids_of_languages_count_where_a_pair_may_be_too_long(of_languages):
+    corpus, tokenizer = of_languages(SIDES["all"])
+    pairs = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+    longest = max(pairs.source_lengths.max(), pairs.target_lengths.max() + 1)
+    for limit, has_all in ((longest, True), (longest - 1, False)):
+        corpus, tokenizer = of_languages(SIDES["all"], max_length=int(limit))
+        shorter = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+        assert (len(shorter) == len(pairs)) is has_all
+
+
+@pytest.mark.parametrize(
+    ("part", "codes", "expected"),
+    [
+        ("train", None, "`data.train` needs `languages` such as en-de.* The model has en, de"),
+        ("validation", None, "`data.validation` needs `languages`"),
+        ("train", "en-fr", "must have the direction|must be one of"),
+    ],
+)
+def test_an_imported_model_needs_the_languages_of_each_corpus_before_a_text_is_read(
+    of_languages, corpora, part, codes, expected
+):
+    corpus = corpora["data"][part][0] | {"languages": codes, "source": "missing.en"}
+    data = {name: corpora["data"][name][:1] for name in ("train", "validation")}
+    corpus, tokenizer = of_languages(SIDES["M2M100"], **{**data, part: [corpus]})
+    with pytest.raises(InputError, match=expected):
+        corpus.datasets((tokenizer, tokenizer))
+
+
+def test_noise_is_refused_where_it_would_lose_the_ids_of_languages(of_languages):
+    corpus, tokenizer = of_languages(SIDES["M2M100"], noise={"typos": 0.5})
+    with pytest.raises(InputError, match="`data.noise` needs .* Received: typos."):
+        corpus.datasets((tokenizer, tokenizer))
 
 
 def test_a_tag_is_a_language_of_an_imported_model_or_a_new_name(corpora):

@@ -9,7 +9,8 @@ from killed_trainings import copied
 from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Transformer, TransformerConfig
+from benchmarks import large
+from keras_transformer import Transformer, TransformerConfig, Translator
 from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 from keras_transformer.large_variables import assign_each
@@ -211,6 +212,36 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned
         file.write_bytes(no_zip)
     check_equal(whole, train_run("stopped", resume=True, **options), epoch=3)
     assert not list(stopped.checkpoints.glob("step-*"))
+
+
+@pytest.mark.slow
+def test_a_model_of_many_languages_is_tuned_and_translates_each_direction_meanwhile(
+    tmp_path, capsys
+):
+    model, many = tmp_path / "model", tmp_path / "many"
+    large.make_model(model, large.Shape(16, 2, 1, 32, 300))
+    assert run(["import", str(model), "--output", str(many)]) == 0
+    sentences = ["a dog plays", "a man looks on", "a ball in the snow"]
+    (tmp_path / "text").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    sides = {"source": "text", "target": "text"}
+    both_ways = [{**sides, "languages": languages} for languages in ("en-de", "de-en")]
+    training = {"start_from": str(many), "lora_rank": RANK, "epochs": 1, "select_by": "bleu"}
+    data = {"folder": str(tmp_path), "train": both_ways, "validation": both_ways}
+    values = {"data": data, "training": {**training, "jit_compile": False}}
+    folder = train(Recipe.from_dict(values), tmp_path / "tuned")
+    (row,) = folder.history()
+    assert {"val_bleu/en-de", "val_bleu/de-en"} <= row.keys()
+    translator = Translator.load(folder.path)
+    texts = [sentences[0]] * 2
+    translations = translator.translate(
+        texts, source_language=["en", "de"], target_language=["de", "en"], beam_size=1
+    )
+    assert len(translations) == 2
+    del values["data"]["train"], values["data"]["validation"]
+    values["data"] |= {"train": sides, "validation": sides}
+    with pytest.raises(InputError, match="`data.train` needs `languages` such as en-de"):
+        train(Recipe.from_dict(values), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_lora_needs_a_run_to_start_from_and_a_model_with_attention(origin):
