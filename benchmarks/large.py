@@ -8,6 +8,7 @@ Memory is the proportional share of all processes of a command together, sampled
 It takes as much free memory and disk as the tables say.
 """
 
+import itertools
 import json
 import pathlib
 import re
@@ -57,6 +58,11 @@ COMMANDS = {
         "--beam-size 4 --output {out}"
     ),
 }
+PEERS = {
+    "peer-transformers": "transformers {model}",
+    "peer-ctranslate2": "ctranslate2 {export}",
+}
+"""Translating with other programs, see `large_peers`; CTranslate2 needs the export."""
 _LORA = """
 data:
   train: {{source: {text}, target: {text}, languages: en-de}}
@@ -70,6 +76,7 @@ training:
 FIELD = "Pss"
 """Field of `smaps_rollup`: by `Pss`, pages that several processes have are divided."""
 PROGRAM = [sys.executable, "-m", "keras_transformer"]
+_PEER_PROGRAM = [sys.executable, "-m", "benchmarks.large_peers"]
 _LANGUAGES = ("eng_Latn", "deu_Latn")
 _SENTENCES = 10
 _PAUSE = 0.1  # seconds between two samples of the memory
@@ -87,12 +94,13 @@ def table(
     Args:
         work: Directory for the model, its run and its exports.
         shape: Sizes of the model.
-        commands: Commands, in this order; all but `import` need the run that it makes.
+        commands: Commands, in this order; all but `import` need the run that it makes. Or
+            `peer-transformers`, and `peer-ctranslate2` after `ctranslate2`.
         longest: Tokens of each translation, since random weights end none before the limit.
-        rounds: Times that each command runs; the medians are shown.
+        rounds: Times that all commands run, in turn; the medians are shown.
     """
-    if unknown := set(commands) - set(COMMANDS):
-        rule = f"`commands` must be of {', '.join(COMMANDS)}"
+    if unknown := set(commands) - {*COMMANDS, *PEERS}:
+        rule = f"`commands` must be of {', '.join([*COMMANDS, *PEERS])}"
         raise InputError(f"{rule}. Received: {', '.join(sorted(unknown))}.")
     work.mkdir(parents=True, exist_ok=True)
     model, run = work / f"model-{shape}", work / f"run-{shape}"
@@ -106,19 +114,22 @@ def table(
     text.write_text("".join(f"{number} {sentence}" for number in range(4 * _SENTENCES)))
     recipe = work / "lora.yaml"
     recipe.write_text(_LORA.format(run=run, text=text))
+    paths = {"model": model, "run": run, "text": text, "recipe": recipe}
+    outputs = {name: run if name == "import" else work / f"export-{name}" for name in commands}
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _, name in itertools.product(range(rounds), commands):
+        if name in PEERS:
+            words = PEERS[name].format(model=model, export=work / "export-ctranslate2").split()
+            command = [*_PEER_PROGRAM, *words, "--longest", str(longest)]
+        else:
+            if name != "import":
+                _limit(run / "recipe.yaml", longest)
+            command = [*PROGRAM, *COMMANDS[name].format(out=outputs[name], **paths).split()]
+        shutil.rmtree(outputs[name], ignore_errors=True)
+        figures[name].append(measured(command, lines if name == "translate" else ""))
     rows = []
-    for name in commands:
-        if name != "import":
-            _limit(run / "recipe.yaml", longest)
-        output = work / f"export-{name}"
-        paths = {"model": model, "run": run, "out": output, "text": text, "recipe": recipe}
-        words = COMMANDS[name].format(**paths).split()
-        figures = []
-        for _ in range(rounds):
-            shutil.rmtree(run if name == "import" else output, ignore_errors=True)
-            figures.append(measured(words, lines if name == "translate" else ""))
-        seconds, peak = np.median(figures, axis=0).tolist()
-        made = run if name == "import" else output
+    for name, made in outputs.items():
+        seconds, peak = np.median(figures[name], axis=0).tolist()
         files = [file for file in made.rglob("*") if file.is_file()] if made.exists() else []
         size = sum(file.stat().st_size for file in files) / 1e6
         rows.append(
@@ -139,9 +150,8 @@ def _limit(recipe: pathlib.Path, longest: int) -> None:
     recipe.write_text(limited)
 
 
-def measured(words: Sequence[str], stdin: str = "") -> tuple[float, float]:
-    """Runs a command of `keras-transformer`; returns its seconds and its peak memory in bytes."""
-    command = [*PROGRAM, *words]
+def measured(command: Sequence[str], stdin: str = "") -> tuple[float, float]:
+    """Runs a command; returns its seconds and its peak memory in bytes."""
     start, peak = time.perf_counter(), 0
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, stderr=subprocess.PIPE, text=True) as process:
@@ -153,7 +163,7 @@ def measured(words: Sequence[str], stdin: str = "") -> tuple[float, float]:
             time.sleep(_PAUSE)
         message = process.stderr.read()
     if process.returncode:
-        raise InputError(f"{' '.join(words)}: {message.strip().splitlines()[-1]}")
+        raise InputError(f"{' '.join(command)}: {message.strip().splitlines()[-1]}")
     return time.perf_counter() - start, float(peak)
 
 
