@@ -104,7 +104,8 @@ def _free_in_groups():
 def _file_pages(limit_file):
     lines = (line.split() for line in _read(Path(limit_file).with_name("memory.stat")).splitlines())
     counts = {line[0]: int(line[1]) for line in lines if len(line) == 2}
-    return counts.get("inactive_file", counts.get("total_inactive_file", 0))
+    # Version 1 counts the pages of groups within the group only in the total.
+    return counts.get("total_inactive_file", counts.get("inactive_file", 0))
 
 
 def _number(path):

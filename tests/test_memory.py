@@ -30,9 +30,10 @@ LIMITS = {
 def machine(monkeypatch, tmp_path):
     """Makes a machine with files as Linux writes them."""
 
-    def make(free, groups=()):
+    def make(free, groups=(), swap=0, statistics="inactive_file {}\n"):
         meminfo = tmp_path / "meminfo"
-        meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable: {free // 1024} kB\nSwapFree: 0 kB\n")
+        counts = f"MemAvailable: {free // 1024} kB\nSwapFree: {swap // 1024} kB\n"
+        meminfo.write_text(f"MemTotal: 1 kB\n{counts}")
         read = memory._read
         monkeypatch.setattr(
             memory, "_read", lambda path: read(meminfo if path == "/proc/meminfo" else path)
@@ -43,7 +44,7 @@ def machine(monkeypatch, tmp_path):
             folder.mkdir()
             (folder / "limit").write_text(f"{limit}\n")
             (folder / "used").write_text(f"{used}\n")
-            (folder / "memory.stat").write_text(f"anon 5\ninactive_file {pages}\n")
+            (folder / "memory.stat").write_text(f"anon 5\n{statistics.format(pages)}")
             files.append((str(folder / "limit"), str(folder / "used")))
         monkeypatch.setattr(memory, "_CGROUPS", files)
 
@@ -60,10 +61,19 @@ GROUPS = [
 ]
 
 
+# Version 1 of Linux' control groups also counts the pages of a group without those of its parts.
+@pytest.mark.parametrize(
+    "statistics", ["inactive_file {}\n", "inactive_file 0\ntotal_inactive_file {}\n"]
+)
 @pytest.mark.parametrize("groups, free", GROUPS)
-def test_free_memory_is_what_the_machine_and_its_groups_allow(machine, groups, free):
-    machine(8 * GIGABYTE, groups)
+def test_free_memory_is_what_the_machine_and_its_groups_allow(machine, groups, free, statistics):
+    machine(8 * GIGABYTE, groups, statistics=statistics)
     assert memory.free_bytes() == pytest.approx(free, abs=1024)
+
+
+def test_free_swap_is_free_memory(machine):
+    machine(8 * GIGABYTE, swap=2 * GIGABYTE)
+    assert memory.free_bytes() == pytest.approx(10 * GIGABYTE, abs=2048)
 
 
 def test_a_system_that_does_not_tell_its_memory_warns_of_nothing(monkeypatch, capsys):
@@ -107,10 +117,11 @@ def test_tensorflow_is_told_before_its_import_to_give_memory_back(
     monkeypatch.delenv(memory.ALLOCATOR, raising=False)
     if chosen is not None:
         monkeypatch.setenv(memory.ALLOCATOR, chosen)
-    monkeypatch.setattr(sys, "modules", {"tensorflow": None} if is_imported else {})
-    memory.expect_weights(size, "a test")
-    assert os.environ.get(memory.ALLOCATOR) == expected
-    os.environ.pop(memory.ALLOCATOR, None)
+    with monkeypatch.context() as patch:  # Without modules pytest cannot report a failure.
+        patch.setattr(sys, "modules", {"tensorflow": None} if is_imported else {})
+        memory.expect_weights(size, "a test")
+        received = os.environ.pop(memory.ALLOCATOR, None)
+    assert received == expected
 
 
 @pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2), ("mixed_bfloat16", 4)])

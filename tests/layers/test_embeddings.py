@@ -210,6 +210,24 @@ def test_where_values_follow_a_table_is_not_drawn():
     assert np.all(np.any(drawn.embeddings, axis=1))
 
 
+def test_values_follow_until_the_outermost_context_ends():
+    """A context within another, as where a model is loaded while another one is made."""
+    layers = [TokenEmbedding(VOCABULARY, WIDTH) for _ in range(3)]
+    with large_variables.values_follow():
+        with large_variables.values_follow():
+            layers[0].build()
+        layers[1].build()
+    layers[2].build()
+    assert [bool(np.any(layer.embeddings)) for layer in layers] == [False, False, True]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_fewer_or_more_values_than_variables_are_refused(count):
+    layer, table = built(output_bias=True)
+    with pytest.raises(ValueError, match=r"argument 2 is (shorter|longer)"):
+        large_variables.assign_each(layer.weights, [table, np.zeros(VOCABULARY), table][:count])
+
+
 @pytest.mark.parametrize("is_last", [False, True])
 def test_weights_are_freed_only_at_their_last_use(is_last):
     layer, table = built()

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from killed_trainings import copied
-from shared_training import SharedModel
+from shared_training import SharedModel, prepared_of
 from small_corpus import recipe_values, write_corpus, write_recipe
 
 from benchmarks import large
@@ -18,6 +18,7 @@ from keras_transformer.models import model_of
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.lora import (
     enable_lora,
     load_adapter,
@@ -26,6 +27,7 @@ from keras_transformer.training.lora import (
     save_adapter,
     set_merged_weights,
 )
+from keras_transformer.training.run import Run
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
@@ -139,6 +141,25 @@ def origin(tmp_path_factory):
     run.create(recipe, tokenizers, {})
     save_model(model_of(recipe.model_config(tokenizers[0].vocabulary_size)), run.model_file)
     return run, train_run
+
+
+@pytest.mark.parametrize("rank", [None, RANK])
+def test_a_new_training_begins_with_its_origins_weights_and_dropouts_of_its_own(
+    origin, tmp_path, rank
+):
+    first_run, _ = origin
+    rates = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.1}
+    values = recipe_values(tmp_path, start_from=str(first_run.path), lora_rank=rank)
+    values["model"].update(model_dim=16, intermediate_dim=16, **rates)
+    replaced = RunFolder(tmp_path / "run")  # A run with LoRA is there, which this one replaces.
+    replaced.checkpoints.mkdir(parents=True)
+    save_model(model_of(first_run.model().config), replaced.base_file)
+    prepared = prepared_of(Recipe.from_dict(values), first_run.tokenizers())
+    model, _ = Run(prepared, replaced, SINGLE_HOST).model_and_start()
+    weights = zip(merged_weights(model), first_run.model().weights, strict=True)
+    for weight, expected in weights:
+        np.testing.assert_array_equal(weight, expected)
+    assert rates.items() <= model.config.to_dict().items()
 
 
 @pytest.fixture(scope="module")
