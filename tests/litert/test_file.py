@@ -7,6 +7,7 @@ from keras_transformer.litert.file import convert, custom_operations, join, trac
 pytestmark = pytest.mark.tensorflow
 
 ROWS, WIDTH = 67, 31
+MANY = 13  # The order of more than ten names is not the order of their numbers.
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +15,9 @@ def table():
     """Rows of very different size, each with a scale of its own."""
     chance = np.random.default_rng(5)
     sizes = np.logspace(-2, 1, ROWS)[:, None]
-    return (chance.normal(size=(ROWS, WIDTH)) * sizes).astype("float32")
+    rows = (chance.normal(size=(ROWS, WIDTH)) * sizes).astype("float32")
+    rows[11] = 0  # as of padding, and of ids that a training has never seen
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,13 @@ def all_parts(table):
     functions = [(name, traced(function, ids)) for name in ("one", "two")]
     functions.append(("chosen", traced(chosen, ids, vectors)))
     functions.append(("largest", traced(largest, values)))
-    return convert([*functions, ("captures", traced(captures, ids, vectors))])
+    functions.append(("captures", traced(captures, ids, vectors)))
+
+    def reversed_places(**numbers):
+        return {f"out_{place}": numbers[f"in_{MANY - 1 - place}"] * 2.0 for place in range(MANY)}
+
+    numbers = [tf.TensorSpec((1,), tf.float32, name=f"in_{place}") for place in range(MANY)]
+    return convert([*functions, ("many", traced(reversed_places, *numbers))])
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +74,16 @@ def parts(all_parts):
     return all_parts[:2]
 
 
-def run(content, name, **inputs):
-    """What a signature of a file gives."""
+def runner(content, name):
+    """A signature of a file, to call with its inputs."""
     from ai_edge_litert.interpreter import Interpreter
 
-    return Interpreter(model_content=content).get_signature_runner(name)(**inputs)
+    return Interpreter(model_content=content).get_signature_runner(name)
+
+
+def run(content, name, **inputs):
+    """What a signature of a file gives."""
+    return runner(content, name)(**inputs)
 
 
 def constants(content):
@@ -96,7 +110,7 @@ def test_signatures_share_their_arrays_which_begin_where_litert_wants_them(parts
 def test_a_table_that_a_function_captures_is_a_constant_of_the_file_also_in_loops(all_parts, table):
     from ai_edge_litert import schema_py_generated as schema
 
-    content, chance = bytes(join([all_parts[0], all_parts[-1]])), np.random.default_rng(3)
+    content, chance = bytes(join([all_parts[0], all_parts[4]])), np.random.default_rng(3)
     assert constants(content).count(table.tobytes()) == 1
     graphs = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs
     assert max(len(graph.inputs) for graph in graphs) < 8  # without the table
@@ -105,6 +119,13 @@ def test_a_table_that_a_function_captures_is_a_constant_of_the_file_also_in_loop
     expected = (vectors + 6 * vectors @ rows.T @ rows) @ table.T
     result = run(content, "captures", ids=ids, vectors=vectors)
     np.testing.assert_allclose(result["logits"], expected, rtol=1e-4, atol=1e-3)
+
+
+def test_many_inputs_and_outputs_keep_their_names(all_parts):
+    numbers = {f"in_{place}": np.array([place], "float32") for place in range(MANY)}
+    result = run(bytes(join([all_parts[5]])), "many", **numbers)
+    expected = {f"out_{place}": [2 * (MANY - 1 - place)] for place in range(MANY)}
+    assert {name: values.tolist() for name, values in result.items()} == expected
 
 
 @pytest.mark.slow
@@ -171,11 +192,12 @@ def test_a_product_with_rows_that_were_looked_up_has_each_rows_scale(all_parts, 
     content, chance = bytes(join(all_parts[:3], kind)), np.random.default_rng(7)
     sizes = [len(array) for array in constants(content) if len(array) >= ROWS * WIDTH]
     assert len(sizes) == 1  # The same table as that of the other look-ups.
-    for count in (40, 23):  # Other rows each time: no sum of earlier ones may be used.
+    call = runner(content, "chosen")
+    for count in (40, 40, 23):  # Other rows each time: no sum of earlier ones may be used.
         ids = chance.integers(0, ROWS, count).astype("int32")
         vectors = chance.normal(1, 1, size=(3, WIDTH)).astype("float32")
         expected = vectors @ table[ids].T
-        error = np.abs(run(content, "chosen", ids=ids, vectors=vectors)["logits"] - expected)
+        error = np.abs(call(ids=ids, vectors=vectors)["logits"] - expected)
         # Relative to a row's own size: one scale for the whole table would be far too coarse.
         assert np.all(error <= bound * np.abs(vectors).max() * np.abs(table[ids]).sum(axis=1))
 
