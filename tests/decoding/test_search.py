@@ -43,6 +43,7 @@ def limits_of(source):
         ("untied", 4, 1.0, 2),  # has all that the others have: alone on JAX
         pytest.param("pre_norm", 3, 0.6, None, marks=pytest.mark.tensorflow),
         pytest.param("rotary", 2, 0.0, 1, marks=pytest.mark.tensorflow),
+        pytest.param("alibi", 3, 1.0, 2, marks=pytest.mark.tensorflow),
     ],
 )
 def test_searches_equal_the_whole_model_run_again_for_each_token(
