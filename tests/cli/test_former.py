@@ -13,6 +13,7 @@ RENAMED = [
     ("translate --model m --format html", "translate --model m --document-format html"),
     ("translate --model m --format=html", "translate --model m --document-format=html"),
     ("evaluate --model m --save f", "evaluate --model m --output f"),
+    ("evaluate --model m --save=a=b", "evaluate --model m --output=a=b"),
     ("evaluate --model m --tmx-languages en-de", "evaluate --model m --languages en-de"),
     (SAMPLES.replace("--samples", "--corpus"), SAMPLES),
     (
@@ -80,6 +81,9 @@ def test_former_files_are_translated_after_the_others(monkeypatch):
 
 
 def test_a_former_run_and_its_corpora_are_taken_and_say_so_in_one_line(tmp_path, capsys):
+    values = parsed("shortlist r --corpus a.en --corpus a.de")
+    assert values["corpus"] == ["a.en", "a.de"]
+    assert len(capsys.readouterr().err.splitlines()) == 1
     command = ["shortlist", str(tmp_path), "--corpus", "a.en", "a.de"]
     assert main.run(command) == 2
     first, mistake = capsys.readouterr().err.splitlines()

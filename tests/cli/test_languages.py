@@ -60,6 +60,11 @@ def test_a_line_has_code_name_and_targets_of_a_language(listed, tmp_path):
     assert json.loads(listed("--json")[1]) == rows
 
 
+def test_json_has_names_in_their_letters(listed, tmp_path):
+    make_run(tmp_path / "model", Languages(directions=(("en", "nb"),)))
+    assert "Norwegian Bokmål" in listed("--json")[1]
+
+
 def test_a_model_of_many_languages_has_a_line_for_each(listed, tmp_path):
     make_run(tmp_path / "model", M2M)
     lines = listed()[1].splitlines()

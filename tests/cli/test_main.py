@@ -88,6 +88,8 @@ def test_a_short_help_has_required_options_and_says_where_the_others_are(name, c
     assert set(main._USUAL[name].split()) <= {action.dest for action in actions}
     options = [action for action in actions if action.option_strings]
     assert {action.option_strings[0] for action in options if action.required} <= options_in(short)
+    # Files that may be left out are in brackets, as argparse's usage has them.
+    assert ("[OPTION ...] FILE ...\n" in short) == ("FILE [FILE ...]" in " ".join(whole.split()))
     rare = options_in(whole) - options_in(short)
     assert rare and f"\n{len(rare)} more options: keras-transformer {name} --help-all\n" in short
 

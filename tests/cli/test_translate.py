@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
+from keras_transformer.errors import InputError
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
 
@@ -106,6 +107,22 @@ CONFLICTS += [(["--stream", "--batch-size", "0"], "--batch-size is not allowed w
 def test_options_that_do_not_go_together(call, arguments, message):
     code, out, err, asked = call("translate", *arguments)
     assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])
+
+
+@pytest.mark.parametrize(
+    ("option", "flag"),
+    [
+        ("source_language", "--from"),
+        ("sampling=True", "--sampling"),
+        ("long_input=truncate", "--long-input=truncate"),
+    ],
+)
+def test_a_mistake_names_options_as_they_are_typed(call, recorder, monkeypatch, option, flag):
+    def refuse(**options):
+        raise InputError(f"Give `{option}`.")
+
+    monkeypatch.setattr(recorder, "check_options", refuse)
+    assert call("translate")[:3] == (2, "", f"keras-transformer: Give `{flag}`.\n")
 
 
 LONG_LINES = [("turns", Turns("</s>"), "truncate"), ("labels", ["a"], "truncate")]

@@ -181,8 +181,9 @@ def test_sinusoids_of_all_options_are_their_formula_also_after_saving(
         ]
         inputs = np.full((2, 4, width), 0.5, "float32")
         for one in (layer, copy):
-            output = np.asarray(one(inputs, start))
-            np.testing.assert_allclose(output, inputs + expected, atol=2e-5)
+            for index in ({"start_index": start}, {"positions": np.arange(start, start + 4)}):
+                output = np.asarray(one(inputs, **index))
+                np.testing.assert_allclose(output, inputs + expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("wavelength", [10000, 30])
@@ -262,15 +263,18 @@ def test_given_positions_are_taken_as_keras_hub_takes_them():
 @pytest.mark.parametrize(
     "positions", [np.zeros(LENGTH - 1, int), np.zeros((3, LENGTH), int), np.zeros(LENGTH), [[[0]]]]
 )
-def test_positions_of_another_shape_or_dtype_are_refused(kind, positions):
+def test_positions_of_another_shape_or_dtype_are_refused(compiled, kind, positions):
     layer, _ = built(kind)
     inputs = np.zeros((BATCH, LENGTH, WIDTH), "float32")
     with pytest.raises(
         ValueError, match=r"must be integers .* here \(5,\) or \(2, 5\). Received: "
     ):
         layer(inputs, positions=positions)
-    with pytest.raises(ValueError, match="Give `positions` or `start_index`. Received: both, .*=3"):
-        layer(inputs, start_index=3, positions=np.zeros(LENGTH, int))
+    zeros, both = np.zeros(LENGTH, int), "Give `positions` or `start_index`. Received: both, "
+    with pytest.raises(ValueError, match=f"{both}start_index=3"):
+        layer(inputs, start_index=3, positions=zeros)
+    with pytest.raises(ValueError, match=both):
+        compiled(lambda start: layer(inputs, start, positions=zeros))(ops.convert_to_tensor(0))
 
 
 def test_given_positions_outside_the_table_give_no_number(compiled):
