@@ -50,6 +50,24 @@ def test_a_large_file_has_one_interpreter_because_each_has_a_copy_of_the_weights
         assert len(calls) == interpreters
 
 
+def test_interpreters_have_the_threads_of_their_calls_and_are_kept(
+    litert_report, texts, monkeypatch
+):
+    loaded, load = [], module._load_interpreter
+
+    def recorded(content, path, threads):
+        loaded.append(threads)
+        return load(content, path, threads)
+
+    monkeypatch.setattr(module, "_load_interpreter", recorded)
+    engine = LiteRTEngine(litert_report.folder, threads=2)
+    for threads in (1, 2, 3, None, 1):
+        engine.translate(texts[:1], threads=threads)
+    assert loaded == [2, 1, 3]
+    engine.translate(texts[:8], threads=4)  # two batches at once
+    assert loaded == [2, 1, 3, 2]
+
+
 @pytest.mark.slow
 def test_each_batch_at_once_has_an_interpreter_of_its_own(litert_report, texts, calls):
     engine = LiteRTEngine(litert_report.folder)

@@ -8,12 +8,14 @@ from decoding_oracles import ban_padding_and_bos, log_softmax
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.decoding import Constraints, Greedy, decode
+from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.ctranslate2.export import convert_to_ctranslate2
 from keras_transformer.interop.ctranslate2.model_bin import read_variables
+from keras_transformer.layers.positions import position_table
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,8 +51,16 @@ def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
 @pytest.mark.parametrize(
     "fields",
     [
+        # The last block's heads make the alignment; the spec has one number for all blocks.
+        dict(
+            normalize_first=True,
+            positions="learned",
+            encoder_heads=[1, 2],
+            num_decoder_layers=2,
+            decoder_heads=[1, 2],
+            cross_heads=[3, 2],
+        ),
         dict(),
-        dict(normalize_first=True, positions="learned", encoder_heads=[1, 2], decoder_heads=[1]),
         dict(tie_embeddings="decoder", positions="none"),
         dict(normalize_first=True, tie_embeddings="none", decoder_heads=[2], cross_heads=[1]),
         dict(activation="tanh"),
@@ -61,7 +71,7 @@ def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
 def test_it_finds_the_same_translations(tmp_path, rng, randomize, engine_of_theirs, fields):
     sizes = dict(model_dim=24, num_heads=3, intermediate_dim=40, max_length=64)
     sizes |= dict(num_encoder_layers=2, num_decoder_layers=1)
-    model = randomize(Transformer(TransformerConfig(VOCABULARY, **sizes, **fields)))
+    model = randomize(Transformer(TransformerConfig(VOCABULARY, **(sizes | fields))))
     convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model")
     translator = engine_of_theirs.Translator(str(tmp_path / "model"), compute_type="float32")
     ids = rng.integers(4, VOCABULARY, (5, 7))
@@ -89,6 +99,29 @@ def test_it_finds_the_same_translations(tmp_path, rng, randomize, engine_of_thei
     by_token = np.take_along_axis(log_probabilities, expected[..., None], -1)[..., 0]
     received = [result.log_probs for result in scored]
     np.testing.assert_allclose(received, by_token, rtol=1e-4, atol=1e-4)
+    prefixes = [[PIECES[i] for i in row] for row in targets]
+    forced = translator.translate_batch(
+        source, prefixes, beam_size=1, max_decoding_length=4, return_attention=True
+    )
+    received = [np.asarray(result.attention[0])[:3] for result in forced]  # without the EOS
+    _, alignment = score_targets(model, ids.astype("int32"), expected.astype("int32"))
+    np.testing.assert_allclose(received, alignment[:, :3, :-1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("positions", "rows"), [("learned", 1031), ("sinusoidal", 7)])
+def test_learned_positions_are_all_there_and_others_as_many_as_are_asked_for(
+    tmp_path, randomize, engine_of_theirs, positions, rows
+):
+    sizes = dict(model_dim=8, num_heads=2, intermediate_dim=8, max_length=1031)
+    sizes |= dict(num_encoder_layers=1, num_decoder_layers=1)
+    config = TransformerConfig(VOCABULARY, positions=positions, **sizes)
+    model = randomize(Transformer(config))
+    convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model", max_positions=7)
+    read = read_variables(tmp_path / "model" / "model.bin")
+    for side, layer in (("encoder", model.source_positions), ("decoder", model.target_positions)):
+        received = np.asarray(read[f"{side}/position_encodings/encodings"][:])
+        np.testing.assert_array_equal(received, position_table(layer, rows, 8))
+        assert len(received) == rows
 
 
 def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_theirs):
