@@ -119,7 +119,10 @@ def clean_corpora(
 
 
 def summary(report: dict[str, Any]) -> str:
-    """Returns a table of at most ten lines: kept pairs, and dropped pairs by rule, most first."""
+    """Returns a table of at most ten lines: kept pairs, and dropped pairs by rule, most first.
+
+    If pairs were dropped, the last line has the path of examples.
+    """
     pairs, kept, dropped = 0, 0, collections.Counter[str]()
     for corpus in report["corpora"]:
         pairs += corpus["pairs"]
@@ -135,7 +138,9 @@ def summary(report: dict[str, Any]) -> str:
         f"{name:{width}}  {count:{digits},}  {count / max(pairs, 1):6.1%}" for name, count in rows
     ]
     lines[0] += f" of {pairs:,} pairs"
-    return "\n".join([*lines, f"Examples of dropped pairs: {_REPORT}"])
+    if dropped:
+        lines.append(f"Examples of dropped pairs: {os.path.join(report['output'], _REPORT)}")
+    return "\n".join(lines)
 
 
 def _output_names(corpora):

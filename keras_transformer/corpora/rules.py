@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 
 import regex
 
-from keras_transformer.errors import require
-from keras_transformer.options import check_choice, option, options_class
+from keras_transformer.errors import InputError, require
+from keras_transformer.options import option, options_class, received
 from keras_transformer.text.identification import language_identifier
-from keras_transformer.text.language_codes import closest_codes
+from keras_transformer.text.language_codes import closest_codes, suggested_codes
 from keras_transformer.text.patterns import ADDRESS
 
 Script = Literal[
@@ -27,6 +27,7 @@ Rule = Literal[
 _SCRIPTS = f"a list of {', '.join(get_args(Script))}, or null"
 # The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
 _RATIO_NEEDS_CHARACTERS = 20
+_ALL_CODES = "docs/howto/clean.md lists all codes."
 # The language of shorter texts cannot be identified reliably.
 _LANGUAGE_NEEDS_LETTERS = 15
 # The other letters may belong to names.
@@ -119,7 +120,7 @@ class PairRules:
         for name in ("source_language", "target_language"):
             language = getattr(self, name)
             if "language" not in self.without and language is not None:
-                check_choice(name, _label(language), tuple(language_identifier().labels))
+                _check_identified(name, language)
 
     def broken(self, source: str, target: str) -> Rule | None:
         """Returns the name of the first rule that a pair breaks, or None."""
@@ -275,6 +276,17 @@ def _language(options, *sides):
 
 
 @functools.cache
+def _check_identified(name, language):
+    """Raises `InputError` unless py3langid identifies a language."""
+    labels = language_identifier().labels
+    if _label(language) not in labels:
+        suggested = [code for code in suggested_codes(language) if code in labels]
+        near = " or ".join(f"`{code}`" for code in suggested)
+        advice = f" Did you mean {near}?" if near else ""
+        rule = f"`{name}` must be a language that py3langid identifies, such as en"
+        raise InputError(f"{rule}. Received: {received(language)}.{advice} {_ALL_CODES}")
+
+
 def _label(language):
     """Returns py3langid's code of a language, or the code itself if there is none."""
     labels = closest_codes(language, language_identifier().labels)

@@ -4,6 +4,7 @@
 distances of regions (UTS 35). Babel knows which languages and scripts have a locale of Unicode.
 """
 
+import difflib
 import functools
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,6 +15,8 @@ _MAX_LENGTH = 64  # characters of a code; BCP 47 asks programs for 35
 _SPELLINGS = {"ns": "nso", "twi": "tw"}
 # Languages that a text does not tell apart, although each has a code: `no` is the macro-language.
 _WRITTEN_ALIKE = {"nb": "no"}
+_NEAR_LETTERS = 0.8  # danish is not near spanish, of which it has 0.77
+_MAX_SUGGESTED = 5
 
 
 class _Tag(NamedTuple):
@@ -125,6 +128,45 @@ def related_codes(spelling: str, codes: Iterable[str]) -> list[str]:
     same = [code for code, tag in tags.items() if tag.language == typed.language]
     family = (code for code, tag in tags.items() if _family(tag) == _family(typed))
     return list(dict.fromkeys([*members, *same])) or list(family)
+
+
+def is_known(code: str) -> bool:
+    """Returns whether the standards know all parts of a code, or it is a private code.
+
+    >>> [is_known(code) for code in ("en", "eng", "zho_Hant", "x-klingon", "qaa", "ns")]
+    [True, True, True, True, True, True]
+    >>> [is_known(code) for code in ("xx", "spanish", "en-Xxxx")]
+    [False, False, False]
+    """
+    from langcodes import Language
+
+    first, *subtags = _folded(code).split("-")
+    try:
+        return Language.get("-".join([_SPELLINGS.get(first, first), *subtags])).is_valid()
+    except ValueError:
+        return False
+
+
+def suggested_codes(spelling: str) -> list[str]:
+    """Returns the codes that somebody may mean who typed a name or a country, the nearest first.
+
+    They are the codes of the language with this English name, or nearly this name. For the code of
+    a country it is the country's usual language.
+
+    >>> suggested_codes("spanish"), suggested_codes("Germna"), suggested_codes("jp")
+    (['es'], ['de'], ['ja'])
+    """
+    from babel import Locale
+    from langcodes.data_dicts import LIKELY_SUBTAGS
+
+    name = spelling.strip().lower()
+    if len(name) > _MAX_LENGTH:
+        return []
+    if of_country := LIKELY_SUBTAGS.get(f"und-{name.upper()}"):
+        return [] if is_known(name) else [of_country.partition("-")[0]]
+    codes = {language.lower(): code for code, language in Locale("en").languages.items()}
+    near = difflib.get_close_matches(name, codes, _MAX_SUGGESTED, _NEAR_LETTERS)
+    return [codes[name]] if name in codes else [codes[language] for language in near]
 
 
 def spellings_of(codes: Iterable[str]) -> dict[str, str]:

@@ -17,9 +17,11 @@ from keras_transformer.reading import read_json
 from keras_transformer.text.language_codes import (
     closest_codes,
     is_exact,
+    is_known,
     main_name,
     related_codes,
     spellings_of,
+    suggested_codes,
 )
 from keras_transformer.text.tags import language_in_tag, language_tag, without_signs
 
@@ -53,6 +55,24 @@ def language_pair(languages: str) -> tuple[str, str]:
         raise InputError(f"{rule}. Received: {received(languages)}.")
     source, target = map(_with_usual_letters, codes)
     return source, target
+
+
+def check_known_pair(languages: str, name: str, where: str = "") -> None:
+    """Raises `InputError` for a direction with a code of no language; see `is_known`.
+
+    Args:
+        languages: Both codes; see `language_pair`.
+        name: Name of the option.
+        where: Beginning of the message.
+    """
+    pair = language_pair(languages)
+    near = [[code] if is_known(code) else suggested_codes(code) for code in pair]
+    if all(map(is_known, pair)):
+        return
+    corrected = "-".join(codes[0] for codes in near if codes)
+    advice = f" Did you mean `{corrected}`?" if all(near) else ""
+    rule = f"{where}`{name}` must be two codes of languages, such as en-de"
+    raise InputError(f"{rule}. Received: {received(languages)}.{advice}")
 
 
 def _with_usual_letters(code):

@@ -396,22 +396,25 @@ class Corpus:
         return {"hold_out_every": hold_out_every, **digests_of_parts}
 
 
-def languages_of(recipe: Recipe, run: RunFiles | None = None) -> Languages | None:
+def languages_of(recipe: Recipe, run: RunFiles | None = None, where: str = "") -> Languages | None:
     """Returns the languages of a recipe's model.
 
     Args:
         recipe: Recipe.
         run: Run that has the tokenizers already, whose model is trained further.
+        where: Beginning of a message about a code, such as the path of the recipe.
 
     Raises:
-        InputError: The recipe has several target languages, and the run has no tokens for them.
+        InputError: The recipe has several target languages, and the run has no tokens for them. Or
+            a code is neither the run's nor a language's.
     """
     named = recipe.data.languages
-    if run is None:
-        return named
-    languages = run.languages()
+    languages = None if run is None else run.languages()
     if languages is not None or named is None:
         return languages
+    if run is None:
+        recipe.data.check_codes(where)
+        return named
     corpora = recipe.data.corpora("train")
     # Of a memory, languages choose texts, whose tag is another option.
     if named.tokens or any(corpus.languages and not corpus.tmx for corpus in corpora):
@@ -419,6 +422,8 @@ def languages_of(recipe: Recipe, run: RunFiles | None = None) -> Languages | Non
     if languages is None and named.tokens:
         rule = f"{run.path}: its vocabulary must have tokens of languages"
         raise InputError(f"{rule}. Received: none. Train a new model of these languages.")
+    if languages is None:
+        recipe.data.check_codes(where)
     return languages or named
 
 

@@ -87,7 +87,8 @@ def prepare(
     if origin is not None:  # Exports name the model that was imported, and its licence.
         recipe = dataclasses.replace(recipe, origin=origin.origin())
     learned_tokenizers = None if origin is None else origin.tokenizers()
-    languages = languages_of(recipe, origin)
+    where = "" if recipe_file is None else f"{os.fspath(recipe_file)}: "
+    languages = languages_of(recipe, origin, where)
     corpus = Corpus(recipe, learned_tokenizers, languages=languages, plan=plan)
     start_from = recipe.training.start_from
     inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}

@@ -27,7 +27,12 @@ from keras_transformer.reading import expanded_path
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
 from keras_transformer.scores import BleuTokenizer
-from keras_transformer.text.languages import Languages, language_pair, languages_of_directions
+from keras_transformer.text.languages import (
+    Languages,
+    check_known_pair,
+    language_pair,
+    languages_of_directions,
+)
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.tags import check_new_tag
 from keras_transformer.text.vocabulary import VocabularyOptions
@@ -262,6 +267,20 @@ class DataSection(PairChecks):
                     rule = "Each corpus must name its `languages`, a direction of `data.train`"
                     raise InputError(f"{rule}. Received: {received} in `data.{part}`.")
         return languages
+
+    def check_codes(self, where: str = "") -> None:
+        """Raises `InputError` for a code of no language.
+
+        A recipe is read without this check, because an imported model has codes of its own. A
+        memory without texts of a code is another error.
+
+        Args:
+            where: Beginning of the message, such as the path of the recipe.
+        """
+        for part in ("train", "validation"):
+            for corpus in self.corpora(part):
+                if corpus.languages and not corpus.tmx:
+                    check_known_pair(corpus.languages, f"data.{part}.languages", where)
 
     @property
     def tags(self) -> list[str]:

@@ -257,30 +257,34 @@ def test_the_summary_counts_all_corpora_with_the_hardest_rule_first():
         "held_out    340   13.6%",
         "copy        100    4.0%",
         "urls         60    2.4%",
-        "Examples of dropped pairs: report.json",
+        "Examples of dropped pairs: out/report.json",
     ]
 
 
 @pytest.mark.parametrize("count", [0, 8, 9, 12])
 def test_the_summary_has_at_most_ten_lines_that_count_each_pair(count):
     report = report_of({f"rule{i}": 2**i for i in range(count)})
-    lines = clean.summary(report).splitlines()
-    assert len(lines) == min(count, 8) + 2
-    shown = [int(re.search(r"([\d,]+) +[\d.]+%", line)[1].replace(",", "")) for line in lines[:-1]]
+    *lines, last = clean.summary(report).splitlines()
+    if not count:  # Nothing was dropped, so there are no examples.
+        lines, last = [last], ""
+    assert len(lines) == min(count, 8) + 1
+    shown = [int(re.search(r"([\d,]+) +[\d.]+%", line)[1].replace(",", "")) for line in lines]
     assert sum(shown) == report["corpora"][0]["pairs"]
-    assert ("other rules" in lines[-2]) == (count > 8)
+    assert ("other rules" in lines[-1]) == (count > 8)
 
 
 def test_the_command_ends_with_the_summary_and_writes_json_on_request(tmp_path, capsys):
-    paths = write_pairs(tmp_path, "x", PAIRS[:3])
+    paths = write_pairs(tmp_path, "x", [*PAIRS[:3], PAIRS[0]])
     command = ["clean", *map(str, paths), "--output", str(tmp_path / "out"), "--processes", "1"]
     assert cli.run(command) == 0
     output = capsys.readouterr()
     assert output.out == f"{tmp_path}/out\n"
-    assert output.err.splitlines()[-2:] == [
-        "kept  3  100.0% of 3 pairs",
-        "Examples of dropped pairs: report.json",
-    ]
+    *_, kept, dropped, last = output.err.splitlines()
+    assert [kept, dropped] == ["kept       3   75.0% of 4 pairs", "duplicate  1   25.0%"]
+    # The path can be opened where the command was given.
+    assert pathlib.Path(last.removeprefix("Examples of dropped pairs: ")).samefile(
+        tmp_path / "out/report.json"
+    )
     assert cli.run([*command, "--overwrite", "--json"]) == 0
     written, saved = capsys.readouterr(), json.loads((tmp_path / "out/report.json").read_text())
     assert json.loads(written.out) == {"output": f"{tmp_path}/out", **saved}

@@ -1,5 +1,6 @@
 import functools
 import pathlib
+import re
 import sys
 import unicodedata
 from typing import get_args
@@ -9,6 +10,7 @@ from page_in_languages import PAGE
 
 from keras_transformer.corpora.rules import RULES, PairRules, Script, skeleton, without_escapes
 from keras_transformer.errors import InputError
+from keras_transformer.text.identification import language_identifier
 
 pytest.importorskip("ftfy", reason="comes with the extra [clean]")
 
@@ -132,13 +134,21 @@ def test_near_duplicates_share_their_letters_without_case_and_accents():
     assert skeleton("कि") != skeleton("की")
 
 
+def test_the_page_lists_the_languages_that_are_identified():
+    page = (pathlib.Path(__file__).parents[2] / "docs/howto/clean.md").read_text("utf-8")
+    (codes,) = re.findall(r"^`--from` and `--to` take [^`]*: `([a-z ]+)`", page, re.MULTILINE)
+    # zxx is text of no language.
+    assert {*codes.split()} == {*language_identifier().labels} - {"zxx"}
+
+
 def test_an_unknown_name_or_a_missing_package_is_an_error(monkeypatch):
     for options, message in (
         ({"without": ["number"]}, "`without` must be a list of length, ratio, copy"),
         ({"source_scripts": ["Klingon"]}, "`source_scripts` must be a list of Arabic, Armenian"),
         ({"source_scripts": []}, "`source_scripts` must be a list of .* Received: ..\\."),
-        ({"target_language": "xx"}, "`target_language` must be one of"),
-        ({"source_language": ""}, "`source_language` must be one of"),
+        ({"target_language": "xx"}, "`target_language` must be .* Received: 'xx'. docs/howto/"),
+        ({"source_language": ""}, "`source_language` must be a language that py3langid"),
+        ({"source_language": "english"}, "Received: 'english'. Did you mean `en`. docs/howto/cl"),
     ):
         with pytest.raises(InputError, match=message):
             PairRules(**options).check_packages()

@@ -5,7 +5,14 @@ import difflib
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.text.language_codes import closest_codes, includes, is_exact, spellings_of
+from keras_transformer.text.language_codes import (
+    closest_codes,
+    includes,
+    is_exact,
+    is_known,
+    spellings_of,
+    suggested_codes,
+)
 from keras_transformer.text.languages import Languages, codes_of, languages_of_tags
 
 NLLB = (
@@ -265,6 +272,21 @@ def test_what_is_taken_for_a_code_that_a_model_lacks_is_told():
     assert (
         not is_exact("zh-CN", "zh") and not is_exact("sr-Latn", "sr") and not is_exact("x-a", "x")
     )
+
+
+def test_codes_of_all_imported_models_and_private_codes_are_known_and_names_are_not():
+    private = ["x-klingon", "qaa", "art-x-a", "en_XX", "zh-min-nan", "de-1996", "ar-arz"]
+    assert [code for code in [*NLLB, *M2M100, *OPUS, *private] if not is_known(code)] == []
+    names = ["xx", "english", "spanish", "jp", "en-Xxxx", "", "x", "en,de", "e" * 10_000]
+    assert [name for name in names if is_known(name)] == []
+
+
+def test_names_of_languages_and_codes_of_countries_suggest_codes():
+    for spelling, code in {"Spanish": "es", "germna": "de", "cz": "cs", "GR": "el"}.items():
+        assert suggested_codes(spelling) == [code]
+    # South Korea's kr is a language itself, and xx is no country.
+    for spelling in ("kr", "xx", "", "e" * 10_000):
+        assert suggested_codes(spelling) == []
 
 
 INCLUDED = (

@@ -3,6 +3,7 @@ import csv
 import itertools
 import os
 import pathlib
+import types
 import warnings
 
 import numpy as np
@@ -400,6 +401,40 @@ def test_the_token_of_the_target_precedes_the_sources_of_several_directions(corp
     data["train"].append({**data["train"][1], "languages": "en-de", "name": "third"})
     with pytest.raises(InputError, match="Received: none in `data.train`"):
         Recipe.from_dict(corpora)
+
+
+@pytest.mark.parametrize(
+    ("languages", "advice"),
+    [
+        ("en-spanish", " Did you mean `en-es`?"),
+        ("english-spanish", " Did you mean `en-es`?"),
+        ("en-jp", " Did you mean `en-ja`?"),
+        ("en-xx", ""),
+    ],
+)
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_code_of_no_language_is_refused_before_texts_are_read(
+    values, tmp_path, languages, advice, part
+):
+    values["data"] |= {name: {"source": "missing.tsv"} for name in ("train", "validation")}
+    values["data"]["train"]["languages"] = "eng-spa"  # codes of three letters are codes, too
+    values["data"][part]["languages"] = languages
+    recipe, run = Recipe.from_dict(values), RunFolder(tmp_path / "run")
+    with pytest.raises(InputError) as caught:
+        prepare(recipe, run, SINGLE_HOST, device_plan(), recipe_file="mine.yaml")
+    rule = f"mine.yaml: `data.{part}.languages` must be two codes of languages, such as en-de"
+    assert str(caught.value) == f"{rule}. Received: {languages!r}.{advice}"
+
+
+def test_a_model_s_own_codes_may_be_no_language_s(values):
+    values["data"]["train"]["languages"] = "en-xx"
+    recipe, own = Recipe.from_dict(values), Languages(directions=(("en", "xx"),))
+    tokenizers = (types.SimpleNamespace(tag_tokens={}),)
+    run = types.SimpleNamespace(languages=lambda: own, tokenizers=lambda: tokenizers)
+    assert languages_of(recipe, run) == own
+    run.languages = lambda: None
+    with pytest.raises(InputError, match="must be two codes of languages"):
+        languages_of(recipe, run)
 
 
 # Sides whose tokens are source prefix, source suffix and target prefix, as models read them.
