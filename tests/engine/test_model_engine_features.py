@@ -199,10 +199,10 @@ def test_a_model_that_names_no_languages_takes_none(engine):
 @pytest.mark.tensorflow
 def test_few_pairs_are_scored_at_once_where_logits_would_fill_the_memory(engine, monkeypatch):
     """A pair has logits for its targets' padded length; one that has too many is alone."""
-    targets, rows = ["5 6", "7 8 9", "10", "16 4", "5 5 5 5"], []
+    targets, rows = ["5 6", "7 8 9", "10", "16 4", " ".join("5" * 17)], []
     expected = engine.score(TEXTS, targets)
-    columns = 0  # the padded length
-    for pairs, most in ((None, 8), (2, 2), (0, 1)):
+    columns = 0  # the padded length, which is not the sources'
+    for pairs, most in ((None, 8), (4, 4), (0, 1)):
         logits = None if pairs is None else pairs * columns * VOCABULARY
         plan = dataclasses.replace(ONE_GRAPH["plan"], scored_logits=logits)
         limited = engine.with_(**{**ONE_GRAPH, "plan": plan})
