@@ -271,8 +271,9 @@ def test_positions_of_another_shape_or_dtype_are_refused(compiled, kind, positio
     ):
         layer(inputs, positions=positions)
     zeros, both = np.zeros(LENGTH, int), "Give `positions` or `start_index`. Received: both, "
-    with pytest.raises(ValueError, match=f"{both}start_index=3"):
-        layer(inputs, start_index=3, positions=zeros)
+    for one in (layer, layers.ConcatenatedPositions(LAYERS[kind]())):
+        with pytest.raises(ValueError, match=f"{both}start_index=3"):
+            one(inputs, start_index=3, positions=zeros)
     with pytest.raises(ValueError, match=both):
         compiled(lambda start: layer(inputs, start, positions=zeros))(ops.convert_to_tensor(0))
 

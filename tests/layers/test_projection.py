@@ -88,6 +88,19 @@ def test_a_layer_with_lora_adds_a_product_of_a_rank_to_each_kernel(model_of, rng
     np.testing.assert_allclose(float64(merged_model(inputs)), after, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["attention", "feed_forward", "additive", "ssru"])
+def test_a_call_makes_no_array_as_large_as_a_kernel(model_of, monkeypatch, name):
+    layer, model, inputs = model_of(name)
+    layer.enable_lora(RANK)
+
+    def added(projection):
+        raise AssertionError(f"{projection.path}: the kernel and LoRA's product are added")
+
+    for kind in (keras.layers.Dense, keras.layers.EinsumDense):
+        monkeypatch.setattr(kind, "kernel", property(added))  # Keras' sum of both
+    model(inputs)
+
+
 @pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 @pytest.mark.parametrize("name", ["decoder_block", "ssru_block", "own_mixer"])
 def test_training_changes_the_small_matrices_and_a_file_has_the_merged_kernels(
