@@ -170,15 +170,17 @@ class Corpus:
     @property
     def _languages_as_ids(self):
         """Languages of an imported model that reads ids where no text has a token; else None."""
-        languages = self._languages
-        if languages is None or not (languages.source_suffix or languages.target_prefix):
-            return None
-        return languages
+        languages, tokenizers = self._languages, self._tokenizers
+        if languages is None or languages.source_suffix or languages.target_prefix:
+            return languages
+        # The token of SMaLL-100 is where a tag would be, but no text has this token.
+        is_tag = tokenizers is None or languages.are_tags_of(tokenizers[0])
+        return None if is_tag else languages
 
     def directions(self, part: str, tokenizers: Any) -> dict[str, Direction]:
         """Returns the ids around the sentences of each corpus of a part, by the corpus' name.
 
-        Empty where the model reads no languages, or a source begins with a token of one.
+        Empty where the model reads no languages, or texts begin with their tokens.
 
         Raises:
             InputError: A corpus does not name its languages, or the model lacks its direction.

@@ -49,6 +49,15 @@ def test_large_ids_are_not_rounded_in_half_precision(policy, dtype):
     assert keras.backend.standardize_dtype(layer(ids).dtype) == layer.compute_dtype
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("output_bias", [False, True])
+def test_logits_have_the_compute_dtype_also_with_a_bias(policy, output_bias):
+    layer = TokenEmbedding(VOCABULARY, WIDTH, output_bias, dtype=policy)
+    layer.build()
+    logits = layer.project(ops.ones((2, 3, WIDTH), "float32"))
+    assert keras.backend.standardize_dtype(logits.dtype) == layer.compute_dtype
+
+
 def test_an_embedding_that_was_saved_without_mask_zero_still_makes_no_mask():
     config = TokenEmbedding(VOCABULARY, WIDTH).get_config()
     assert TokenEmbedding.from_config(config).mask_zero

@@ -15,6 +15,7 @@ from keras_transformer.layers.positions import (
     alibi_scores,
     alibi_slopes,
     apply_rotary,
+    position_table,
     relative_scores,
     relative_values,
 )
@@ -147,6 +148,15 @@ def test_a_model_is_saved_with_learned_positions_that_two_layers_share(tmp_path)
     assert len(loaded.weights) == len(model.weights)
     for outputs, expected in zip(loaded(IDS), model(IDS), strict=True):
         np.testing.assert_array_equal(float64(outputs), float64(expected))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_table_of_positions_ends_where_the_learned_one_does(wrapped):
+    layer = layers.LearnedPositionalEmbedding(MAX_LENGTH)
+    layer = layers.ConcatenatedPositions(layer) if wrapped else layer
+    layer.build((None, None, WIDTH))
+    for length, rows in ((MAX_LENGTH - 1, MAX_LENGTH - 1), (MAX_LENGTH + 2, MAX_LENGTH)):
+        assert position_table(layer, length, WIDTH).shape == (rows, WIDTH)
 
 
 def formula(position, feature, width, wavelength, layout, frequencies):

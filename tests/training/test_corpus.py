@@ -374,6 +374,7 @@ def test_the_token_of_the_target_precedes_the_sources_of_several_directions(corp
     (source, target), tokenizers = PAIRS[0], corpus.tokenizers()
     assert (first[0], second[0]) == (f">>de<< {source}", f">>en-gb<< {target}")
     assert tokenizers[0].tags == ("de", "en-gb") and tokenizers[0].turn_id is None
+    assert corpus.directions("train", tokenizers) == {}
     languages = languages_of(Recipe.from_dict(corpora))
     assert languages.directions == (("en", "de"), ("de", "en-GB"))
     train = corpus.datasets(tokenizers)[0]["train"].pairs
@@ -441,6 +442,8 @@ def test_a_model_s_own_codes_may_be_no_language_s(values):
 SIDES = {
     "M2M100": ("source", None, "target"),
     "mBART": (None, "source", "target"),
+    "SMaLL-100": ("target", None, None),
+    "suffix": (None, "target", None),
     "all": ("target", "source", "target"),
 }
 
@@ -496,6 +499,16 @@ def test_an_imported_model_trains_on_the_ids_of_languages_that_it_translates_wit
     assert [d.codes for d in corpus.directions("validation", (tokenizer, tokenizer)).values()] == [
         *codes.values()
     ]
+
+
+def test_a_cache_keeps_the_ids_of_each_place_of_languages_apart(of_languages, tmp_path):
+    for sides in SIDES.values():
+        sources = []
+        for cache in (None, str(tmp_path / "cache")):
+            corpus, tokenizer = of_languages(sides, cache=cache)
+            pairs = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+            sources.append([pairs.source(row).tolist() for row in range(len(pairs.lines))])
+        assert sources[0] == sources[1]
 
 
 def test_ids_of_languages_count_where_a_pair_may_be_too_long(of_languages):
