@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import shutil
 import threading
 from unittest import mock
 
@@ -51,8 +52,9 @@ def test_a_large_file_has_one_interpreter_because_each_has_a_copy_of_the_weights
 
 
 def test_interpreters_have_the_threads_of_their_calls_and_are_kept(
-    litert_report, texts, monkeypatch
+    litert_report, texts, monkeypatch, tmp_path
 ):
+    folder = shutil.copytree(litert_report.folder, tmp_path / "export")
     loaded, load = [], module._load_interpreter
 
     def recorded(content, path, threads):
@@ -60,7 +62,8 @@ def test_interpreters_have_the_threads_of_their_calls_and_are_kept(
         return load(content, path, threads)
 
     monkeypatch.setattr(module, "_load_interpreter", recorded)
-    engine = LiteRTEngine(litert_report.folder, threads=2)
+    engine = LiteRTEngine(folder, threads=2)
+    (folder / "model.tflite").write_bytes(b"Later interpreters read the same file, not this one.")
     for threads in (1, 2, 3, None, 1):
         engine.translate(texts[:1], threads=threads)
     assert loaded == [2, 1, 3]

@@ -1,5 +1,9 @@
 """Matrices that are computed some rows at a time, against arrays that are whole."""
 
+import gc
+import weakref
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -45,6 +49,31 @@ def test_a_changed_matrix_is_another_one(array_and_matrix, block_rows):
     np.testing.assert_array_equal(half.array(), (array / 2).astype("float16"))
     assert half.key != matrix.key
     assert half.key == matrix.changed("float16", lambda rows: rows / 2).key
+
+
+@pytest.mark.tensorflow
+def test_a_matrix_that_a_function_captures_is_one_tensor_and_is_freed_with_the_function(
+    array_and_matrix, monkeypatch
+):
+    import tensorflow as tf
+
+    from keras_transformer.litert import model
+    from keras_transformer.litert.file import MATRIX, traced
+
+    monkeypatch.setattr(model, "LARGE", 1)
+    (array, _), read = array_and_matrix, mock.Mock(side_effect=AssertionError("Nothing is read."))
+    matrix = Matrix(("captured",), array.shape, read)
+
+    def product(rows):
+        return {"a": rows @ tf.transpose(model.weight(matrix)), "b": rows + model.weight(matrix)[0]}
+
+    function = traced(product, tf.TensorSpec((3, WIDTH), tf.float32, name="rows"))
+    (captured,) = function.captured_inputs
+    assert getattr(captured, MATRIX) is matrix
+    freed = weakref.ref(matrix)
+    del function, captured, matrix, product
+    gc.collect()
+    assert freed() is None
 
 
 def test_equal_matrices_are_stored_once_and_take_no_memory():

@@ -1,5 +1,6 @@
 """LoRA: what is trained, what checkpoints hold, and that the saved model is the merged one."""
 
+import dataclasses
 import shutil
 
 import keras
@@ -15,8 +16,9 @@ from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 from keras_transformer.large_variables import assign_each
 from keras_transformer.models import model_of
-from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.training import Recipe, RunFolder, train
+from keras_transformer.training.checkpoints import save_checkpoint
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.lora import (
@@ -160,6 +162,29 @@ def test_a_new_training_begins_with_its_origins_weights_and_dropouts_of_its_own(
     for weight, expected in weights:
         np.testing.assert_array_equal(weight, expected)
     assert rates.items() <= model.config.to_dict().items()
+
+
+def test_a_resumed_training_keeps_the_weights_that_its_matrices_are_added_to(origin, tmp_path):
+    first_run, _ = origin
+    values = recipe_values(tmp_path, start_from=str(first_run.path), lora_rank=RANK)
+    values["model"].update(model_dim=16, intermediate_dim=16)
+    prepared = prepared_of(Recipe.from_dict(values), first_run.tokenizers())
+    begun = Run(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST)
+    begun.begin()
+    for layer in projections_of(begun.model):
+        layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+    folder = begun.folder
+    folder.checkpoint_suffix = ".npz"  # as `train` does
+    save_checkpoint(begun.model, folder.checkpoint_file(1))
+    folder.write_history([{"epoch": 1.0, "val_loss": 0.5}])
+    for _ in range(2):
+        resumed = Run(dataclasses.replace(prepared, is_resumed=True), folder, SINGLE_HOST)
+        resumed.begin()
+        weights = load_model(folder.base_file, compile=False).weights
+        for weight, expected in zip(weights, first_run.model().weights, strict=True):
+            np.testing.assert_array_equal(weight, expected)
+        for weight, expected in zip(resumed.model.weights, begun.model.weights, strict=True):
+            np.testing.assert_array_equal(weight, expected)
 
 
 @pytest.fixture(scope="module")

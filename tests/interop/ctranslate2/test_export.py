@@ -1,5 +1,6 @@
 import re
 import sys
+import types
 
 import keras
 import numpy as np
@@ -12,8 +13,12 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
+from keras_transformer.export.options import QuantizedOptions
 from keras_transformer.ids import BOS_ID, EOS_ID
-from keras_transformer.interop.ctranslate2.export import convert_to_ctranslate2
+from keras_transformer.interop.ctranslate2.export import (
+    CTranslate2Exporter,
+    convert_to_ctranslate2,
+)
 from keras_transformer.interop.ctranslate2.model_bin import read_variables
 from keras_transformer.layers.positions import position_table
 
@@ -54,6 +59,8 @@ def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
         # The last block's heads make the alignment; the spec has one number for all blocks.
         dict(
             normalize_first=True,
+            layer_norm_epsilon=1e-3,
+            source_eos=False,
             positions="learned",
             encoder_heads=[1, 2],
             num_decoder_layers=2,
@@ -122,6 +129,20 @@ def test_learned_positions_are_all_there_and_others_as_many_as_are_asked_for(
         received = np.asarray(read[f"{side}/position_encodings/encodings"][:])
         np.testing.assert_array_equal(received, position_table(layer, rows, 8))
         assert len(received) == rows
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_model_that_forces_a_language_is_exported_without_its_shortlist(
+    engine_of_theirs, capsys, is_forced
+):
+    sizes = dict(model_dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(VOCABULARY, intermediate_dim=8, **sizes))
+    engine = types.SimpleNamespace(model=model, languages=None, has_target_prefix=is_forced)
+    resolved = CTranslate2Exporter().resolve_export_options(
+        engine, QuantizedOptions(shortlist=True)
+    )
+    assert resolved["shortlist"] is not is_forced
+    assert ("exporting without the run's" in capsys.readouterr().err) is is_forced
 
 
 def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_theirs):
