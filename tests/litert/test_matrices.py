@@ -62,18 +62,22 @@ def test_a_matrix_that_a_function_captures_is_one_tensor_and_is_freed_with_the_f
 
     monkeypatch.setattr(model, "LARGE", 1)
     (array, _), read = array_and_matrix, mock.Mock(side_effect=AssertionError("Nothing is read."))
-    matrix = Matrix(("captured",), array.shape, read)
 
-    def product(rows):
-        return {"a": rows @ tf.transpose(model.weight(matrix)), "b": rows + model.weight(matrix)[0]}
+    def function_of(matrix):
+        def product(rows):
+            products = rows @ tf.transpose(model.weight(matrix))
+            return {"products": products, "sums": rows + model.weight(matrix)[0]}
 
-    function = traced(product, tf.TensorSpec((3, WIDTH), tf.float32, name="rows"))
-    (captured,) = function.captured_inputs
-    assert getattr(captured, MATRIX) is matrix
-    freed = weakref.ref(matrix)
-    del function, captured, matrix, product
+        function = traced(product, tf.TensorSpec((3, WIDTH), tf.float32, name="rows"))
+        (captured,) = function.captured_inputs
+        assert getattr(captured, MATRIX) is matrix
+        return function, weakref.ref(matrix)
+
+    function, reference = function_of(Matrix(("captured",), array.shape, read))
+    assert reference() is not None
+    del function
     gc.collect()
-    assert freed() is None
+    assert reference() is None
 
 
 def test_equal_matrices_are_stored_once_and_take_no_memory():
