@@ -48,6 +48,11 @@ def best_row(rows: Rows, select_by: str) -> dict[str, float]:
     return best_first(rows, select_by)[0]
 
 
+def measure(select_by: str) -> str:
+    """Returns the name, in a history, of the measure that selects the best epoch."""
+    return "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
+
+
 def averaged_epochs(rows: Rows, training: Any) -> list[int]:
     """Returns the epochs whose models are averaged if training ends after these lines.
 
@@ -64,6 +69,5 @@ def averaged_epochs(rows: Rows, training: Any) -> list[int]:
 
 def best_first(rows: Rows, select_by: str) -> Rows:
     """Sorts the lines of a history, best epoch first; of equal epochs by validation loss."""
-    sign = 1 if select_by == "loss" else -1
-    column = "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
+    sign, column = 1 if select_by == "loss" else -1, measure(select_by)
     return sorted(rows, key=lambda row: (sign * row[column], row["val_loss"]))

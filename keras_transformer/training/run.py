@@ -16,7 +16,7 @@ from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.large_variables import assign_each, values_follow
 from keras_transformer.models import model_of
-from keras_transformer.runs.history import averaged_epochs, best_row
+from keras_transformer.runs.history import averaged_epochs, best_row, measure
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
 from keras_transformer.runs.step_state import MidEpochState
@@ -29,7 +29,7 @@ from keras_transformer.training.optimizer import compile_model, keep_zero_start
 from keras_transformer.training.preparing import Prepared, check_equal, named, origin_of
 from keras_transformer.training.run_folder import RunFolder
 
-_NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
+_NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf", "val_token_accuracy"
 
 
 class Run:
@@ -297,7 +297,7 @@ class Run:
         self.metrics["average"] = {"epochs": epochs, **values, "is_the_best_model": is_best}
 
     def finish(self) -> None:
-        """Writes `metrics.json`."""
+        """Writes `metrics.json`, and a line about the epoch that was kept to stderr."""
         best = best_row(self.history, self.recipe.training.select_by)
         dataset, perplexity = self.datasets["train"], best["val_perplexity"]
         names = (part.partition("/")[2] for part in self.datasets)
@@ -324,6 +324,18 @@ class Run:
             "pairs": {part: _counts(report) for part, report in self._prepared.reports.items()},
         }
         self.folder.write_metrics(report)
+        show(self._kept(best))
+
+    def _kept(self, best):
+        """Returns a line about the epoch that the best model is of, or the averaged epochs."""
+        training, trained = self.recipe.training, int(self.history[-1]["epoch"])
+        average, name = self.metrics.get("average", {}), measure(training.select_by)
+        kept, row = f"epoch {int(best['epoch'])} of {trained}", best
+        if average.get("is_the_best_model"):
+            epochs = ", ".join(map(str, average["epochs"]))
+            kept, row = f"the average of epochs {epochs} of {trained}", average
+        digits = 2 if training.selects_by_translations else 4
+        return f"kept {kept}: {name} {row[name]:.{digits}f}"
 
 
 def for_fit(dataset, start=0):

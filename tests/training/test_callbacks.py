@@ -187,6 +187,35 @@ def test_the_models_to_be_averaged_stay_and_so_does_the_best(make_run, of, avera
     assert averaged_epochs(run.history, run.recipe.training) == averaged
 
 
+@pytest.mark.parametrize(
+    ("select_by", "is_average", "expected"),
+    [
+        ("loss", None, "epoch 2 of 3: val_loss 3.8761"),
+        ("bleu", None, "epoch 3 of 3: val_bleu 23.46"),
+        ("accuracy", False, "epoch 1 of 3: val_token_accuracy 0.7500"),
+        ("loss", True, "the average of epochs 2, 3 of 3: val_loss 3.1250"),
+    ],
+)
+def test_the_end_of_a_training_names_the_epoch_that_was_kept(
+    make_run, capsys, select_by, is_average, expected
+):
+    run = make_run(select_by=select_by)
+    rows = [(5.0, 12.5, 0.75), (3.87612, 20.125, 0.5), (4.0, 23.456, 0.25)]
+    names = "val_loss", "val_bleu", "val_token_accuracy"
+    run.history = [
+        {"epoch": epoch, "val_chrf": 1.0, "val_perplexity": 1.0, "seconds": 1.0}
+        | dict(zip(names, row, strict=True))
+        for epoch, row in enumerate(rows, start=1)
+    ]
+    if is_average is not None:
+        average = {"epochs": [2, 3], "val_loss": 3.125, "is_the_best_model": is_average}
+        run.metrics["average"] = average
+    train = types.SimpleNamespace(steps_per_epoch=1, shapes=[], real_token_share=1.0)
+    run.datasets, run.validation = {"train": train}, [("two dogs", "zwei Hunde")]
+    run.finish()
+    assert capsys.readouterr().err.splitlines()[-1] == f"kept {expected}"
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_ends_training_with_the_lines_of_its_batch(loss, make_run):
     rows = [[5], [6] * 4, [7], [8] * 4, [9] * 4]
