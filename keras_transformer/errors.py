@@ -227,9 +227,13 @@ def did_you_mean(name: object, known_names: Iterable[str]) -> str:
 
 
 def _has_words(known_words, words):
-    """Returns whether a name has all words, of which some may be beginnings: `vocab`, `max_len`."""
+    """Returns whether a name has all words, of which some may be beginnings: `vocab`, `max_len`.
+
+    A word may also be the plural of a known word: `beams`.
+    """
     return all(
         word in known_words
+        or word.removesuffix("s") in known_words
         or (len(word) > 2 and any(known_word.startswith(word) for known_word in known_words))
         for word in words
     )

@@ -97,7 +97,7 @@ _ROWS = (
         options="litert.export_options:LiteRTOptions",
         exporter="litert.export:LiteRTExporter",
         engine="litert.engine:open_export",
-        file="*.tflite",
+        file="model.tflite",
     ),
     Format(
         name="web",

@@ -39,6 +39,7 @@ def test_a_missing_package_is_named_with_what_its_extra_still_needs(
 NEAR_NAMES = [("num_layer", "`num_encoder_layers` or `num_decoder_layers`")]
 NEAR_NAMES += [("vocab_size", "`vocabulary_size`"), ("lenght_penalty", "`length_penalty`")]
 NEAR_NAMES += [("topk", "`top_k`"), ("beamsize", "`beam_size`"), ("hidden_size", "")]
+NEAR_NAMES += [("beams", "`beam_size`"), ("turns", "`turn_layers`")]
 NEAR_NAMES += [(3, "")]  # A key of a file need not be text.
 
 

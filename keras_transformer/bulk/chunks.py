@@ -129,7 +129,7 @@ def _line(number, line):
 
 def fingerprint(model: str) -> str:
     """Returns a checksum of a model's files that its translations depend on."""
-    # A file `*.tflite` needs the tokenizer and the manifest in its folder.
+    # A file `model.tflite` needs the tokenizer and the manifest in its folder.
     root = pathlib.Path(os.path.dirname(model) if os.path.isfile(model) else model)
     names = map(pathlib.Path, glob.glob("**", root_dir=root, recursive=True))  # no hidden ones
     return digest_of(root, [root / name for name in names if WITHOUT_EFFECT.isdisjoint(name.parts)])

@@ -163,10 +163,12 @@ def score_lines(
 def _evaluate(options):
     begin_with_model(options.model)
     from keras_transformer.engine.evaluation import evaluate_model
-    from keras_transformer.errors import NotSavedError
+    from keras_transformer.errors import NotSavedError, is_terminal, show
 
+    # A person waits for minutes; a program needs no line.
+    told = {"tell": show} if is_terminal(sys.stderr) else {}
     try:
-        scores = evaluate_model(**_with_pair_file(option_values(options)))
+        scores = evaluate_model(**_with_pair_file(option_values(options)), **told)
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise

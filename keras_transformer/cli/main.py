@@ -10,8 +10,10 @@ import contextlib
 import errno
 import functools
 import importlib
+import itertools
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -24,6 +26,7 @@ from keras_transformer.errors import (
     InvalidFileError,
     TrainingError,
     VerificationError,
+    did_you_mean,
     say,
 )
 from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
@@ -401,6 +404,8 @@ class _Parser(argparse.ArgumentParser):
         if add is not None:
             add(self)
         args = with_new_names(self._command, sys.argv[1:] if args is None else args)
+        if self._command:
+            self._check_names(args)
         parsed, remaining = super().parse_known_args(args, *arguments, **keywords)
         if "options_of_command" not in parsed:  # The parser of the whole command line is last.
             parsed.options_of_command = {
@@ -409,6 +414,24 @@ class _Parser(argparse.ArgumentParser):
                 if action.option_strings
             }
         return parsed, remaining
+
+    def _check_names(self, args):
+        """Ends with an unknown option, before argparse misses a required option because of it."""
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        shown = [
+            flag.removeprefix("--").replace("-", "_")
+            for action in self._actions
+            if action.help != argparse.SUPPRESS
+            for flag in action.option_strings
+        ]
+        for argument in itertools.takewhile(lambda argument: argument != "--", args):
+            name = argument.partition("=")[0]
+            if name[:2] != "--" or " " in name:  # A text with a space is a value.
+                continue
+            if not any(flag.startswith(name) for flag in flags):  # argparse takes beginnings.
+                near = did_you_mean(name.removeprefix("--").replace("-", "_"), shown)
+                near = re.sub("`(.+?)`", lambda known: f"--{known[1].replace('_', '-')}", near)
+                self.error(f"unknown option {name:.80}.{near}")
 
 
 class _HelpAll(argparse.Action):

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras_transformer.data import iterate_pairs, read_lines, read_pairs
@@ -39,6 +39,7 @@ def evaluate_model(
     tokenize: BleuTokenizer | None = None,
     perplexity: bool = False,
     plan: DevicePlan | None = None,
+    tell: Callable[[str], None] = lambda text: None,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluates a model on a file: scores translations or labels, or computes the perplexity.
@@ -54,6 +55,7 @@ def evaluate_model(
         perplexity: Whether to compute the references' perplexity instead of BLEU; without
             `source` always.
         plan: Shapes and rows of a run's searches; by default those that suit the device.
+        tell: Function that is called with a description of the longest step before it begins.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
             default a source is one segment, as its reference is; one of too many tokens is split
             at sentence ends, with a warning.
@@ -79,11 +81,15 @@ def evaluate_model(
         if is_replaced(save):
             lock = locked_folder(save, noun="file")
     with lock:
-        return _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, options)
+        translator = Translator.load(model, plan=plan)
+        return _evaluate_model(
+            translator, model, source, reference, save, tokenize, perplexity, tell, options
+        )
 
 
-def _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, options):
-    translator = Translator.load(model, plan=plan)
+def _evaluate_model(
+    translator, model, source, reference, save, tokenize, perplexity, tell, options
+):
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if perplexity or source is None:
         named_options = {"save": save, "tokenize": tokenize}
@@ -95,6 +101,7 @@ def _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, 
             raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
         with _lines_of(reference or source):
             _check_lengths(translator.engine, references)
+        tell(f"scoring {len(references):,} texts")
         with _lines_of(source or reference):
             return _perplexity(translator, sources, references, options)
     if tokenize is not None and translator.labels is not None:
@@ -103,6 +110,8 @@ def _evaluate_model(model, source, reference, save, tokenize, perplexity, plan, 
     one_segment = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), False)
     long_input = long_input_of_commands(translator.engine)
     options = {**one_segment, "long_input": long_input, **options}
+    verb = "translating" if translator.labels is None else "labelling"
+    tell(f"{verb} {len(sources):,} texts")
     with _lines_of(source):
         translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]

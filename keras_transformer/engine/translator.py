@@ -52,8 +52,8 @@ class Translator:
         """Reads a run folder, an export folder (SavedModel, LiteRT, CTranslate2) or a LiteRT file.
 
         Args:
-            path: The folder, or a file `*.tflite` in an export's folder. A run folder's recipe has
-                the default beam size and length penalty; an export has them inside.
+            path: The folder, or a file `model.tflite` in an export's folder. A run folder's recipe
+                has the default beam size and length penalty; an export has them inside.
             threads: Total number of threads; by default two with LiteRT, and the number of
                 processors with TensorFlow and CTranslate2. All models of a process share
                 TensorFlow's threads, which are fixed with its first operation.

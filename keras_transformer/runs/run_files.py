@@ -12,12 +12,14 @@ from typing import Any, Self
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
+    MANIFEST,
     OwnedFolder,
     check_version,
     rename_durably,
     replaced_file,
     write_whole,
 )
+from keras_transformer.formats import FORMATS
 from keras_transformer.memory import expect_weights
 from keras_transformer.options import parse_options
 from keras_transformer.reading import (
@@ -99,6 +101,9 @@ class RunFiles:
         if not folder.path.is_dir():
             raise InputError(f"{path}: no such run folder.")
         if not folder.recipe_file.is_file():
+            if (export := _described_export(folder.path)) is not None:
+                advice = "Give the run that it was made of"
+                raise InputError(f"{path}: this is {export}, not a run. {advice}.")
             raise InputError(f"{path}: not a run folder: it has no {names.RECIPE}.")
         return folder
 
@@ -496,3 +501,14 @@ class RunFiles:
     def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""
         write_whole(self.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
+
+
+def _described_export(folder):
+    """Returns words for the export in a folder, None if there is none."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    with contextlib.suppress(InputError):
+        format = str(read_json(folder / MANIFEST).get("format")).partition(".")[2]
+        if format in FORMATS:
+            return f"an export for {format}"
+    return "an export"

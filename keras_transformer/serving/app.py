@@ -202,7 +202,8 @@ class _Api:
         name, number = request.path_params["name"], request.path_params.get("version")
         label = request.path_params.get("label", _STABLE)
         if name != self._name:
-            raise Rejection(404, f"Servable not found for request: Latest({shown(name)})")
+            unknown = f"Servable not found for request: Latest({shown(name)})"  # as TF Serving's
+            raise Rejection(404, f"{unknown} This server has `{self._name}`.")
         if label != _STABLE:
             raise Rejection(404, f"Unrecognized servable version label: {shown(label)}")
         # As texts: a number of thousands of digits is none that Python converts.

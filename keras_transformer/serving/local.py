@@ -1,6 +1,7 @@
 """Starts Ray on this machine and deploys the application: `keras-transformer serve`."""
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -109,7 +110,9 @@ def _free_port(host, port):
             probe.bind((host, port))
         except OSError as error:
             reason = error.strerror or error
-            raise InputError(f"{host}:{port}: cannot be listened on: {reason}.") from None
+            is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+            advice = " Give another `port`." if is_taken else ""
+            raise InputError(f"{host}:{port}: cannot be listened on: {reason}.{advice}") from None
         return probe.getsockname()[1]
 
 

@@ -261,7 +261,10 @@ class Model:
             raise InputError(
                 f"{rule}: {', '.join(text_signatures)}. Received: {', '.join(sorted(unknown))}."
             )
-        shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
+        shapes, doing, done = self.engine.manifest.get("shapes"), "compiling", "compiled"
+        if shapes is None:  # Only a SavedModel is compiled.
+            shapes = {"rows": [1], "source_lengths": [16]}
+            doing, done = "warming up", "warmed up"
         longest = options.warm_up_tokens + 1  # with EOS
         added = 1 + self._language_tokens
         last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
@@ -276,9 +279,9 @@ class Model:
             if length <= last and rows < 2 * options.max_batch_size
         ]
         with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
-            tell(f"compiling {len(batches)} shapes of batches")
+            tell(f"{doing} {len(batches)} shapes of batches")
             for count, _ in enumerate(pool.map(self._run_at_once, batches), start=1):
-                tell(f"compiled {count} of {len(batches)} shapes of batches")
+                tell(f"{done} {count} of {len(batches)} shapes of batches")
         return len(batches)
 
     def _run_at_once(self, batch):

@@ -113,6 +113,8 @@ def resume(recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan) -> P
     Raises:
         InputError: There is no run, or the recipe or its texts are others than the run's.
     """
+    if not folder.path.is_dir():
+        raise InputError(f"{folder.path}: no such run folder. Leave `resume` out to begin.")
     RunFolder.existing(folder.path)
     # A run keeps its batches on another device: the number of a step is an index of them. It
     # keeps its learning rate with another number of epochs.

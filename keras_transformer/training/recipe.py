@@ -11,7 +11,7 @@ from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.data.pairs import InlineTags, open_pair_file
 from keras_transformer.decoding.search_options import without_excluded
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, InvalidFileError
 from keras_transformer.ids import UNK_ID
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import (
@@ -596,7 +596,14 @@ class Recipe:
         values = _with_origin(values, path, resumed)
         for parts in filter(None, removed_keys):
             _remove_null(values, parts)
-        return cls.from_dict(values, where=str(path))
+        try:
+            return cls.from_dict(values, where=str(path))
+        except InvalidFileError as error:
+            message = str(error).removeprefix(f"{path}: ")
+            for key in (override.partition("=")[0].strip() for override in overrides):
+                if _is_about(message, key):
+                    raise InvalidFileError(f"--set {key}: {message}") from None
+            raise
 
     def with_training(self, **defaults: Any) -> "Recipe":
         """Returns the recipe with these values of `training` where it has null."""
@@ -851,6 +858,15 @@ def _override(values, override):
     is_known = parts[-1] in values or parts[-1] in options_of(Recipe, ".".join(parts[:-1]))
     values[parts[-1]] = value
     return parts if is_known and text.strip() == "null" else None  # `~` may mean a folder.
+
+
+def _is_about(message, key):
+    """Returns whether a message is about the value of `section.key`, or does not know a part."""
+    parts, beginnings = key.split("."), [f"`{key}` must "]
+    for count, name in enumerate(parts):
+        where = f" in `{'.'.join(parts[:count])}`" if count else ""
+        beginnings.append(f"unknown key `{name}`{where}.")
+    return message.startswith(tuple(beginnings))
 
 
 def _remove_null(sections, parts):

@@ -26,6 +26,14 @@ def test_every_option_of_decoding_may_be_given(call, files):
     assert asked == [{**ONE_SEGMENT, "long_input": "split", "beam_size": 3}]
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_person_reads_what_takes_long_and_a_program_does_not(call, files, monkeypatch, is_read):
+    monkeypatch.setattr("keras_transformer.errors.is_terminal", lambda stream: is_read)
+    for options, line in (([], "translating"), (["--perplexity"], "scoring")):
+        code, _, err, _ = call("evaluate", *files, *options)
+        assert (code, err) == (0, f"{line} 1 texts\n" * is_read)
+
+
 def test_a_translation_memory_has_both_sides(call, tmp_path):
     variants = (f'<tuv xml:lang="{code}"><seg>A B C D</seg></tuv>' for code in ("en", "de"))
     (tmp_path / "a.tmx").write_text(f"<tmx><tu>{''.join(variants)}</tu></tmx>")

@@ -97,20 +97,32 @@ def test_a_short_help_has_required_options_and_says_where_the_others_are(name, c
 @pytest.mark.parametrize(
     ("arguments", "received", "help"),
     [
-        (["frobnicate"], "frobnicate", "keras-transformer --help"),
-        ("export --model x --output y --format foo".split(), "foo", "export --help"),
-        ("translate --model x --batch-size many".split(), "many", "translate --help"),
+        (["frobnicate"], "'frobnicate'", "keras-transformer --help"),
+        ("export --model x --output y --format foo".split(), "'foo'", "export --help"),
+        ("translate --model x --batch-size many".split(), "'many'", "translate --help"),
+        # Not "the following arguments are required: --model".
+        (
+            ["translate", "--modle=X"],
+            "unknown option --modle. Did you mean --model?",
+            "translate --help",
+        ),
+        (
+            "translate --beams 3 --model x".split(),
+            "unknown option --beams. Did you mean --beam-size?",
+            "translate --help",
+        ),
+        (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.", "train --help"),
     ],
-    ids=["command", "format", "number"],
+    ids=["command", "format", "number", "required", "plural", "unlike"],
 )
-def test_an_unknown_command_or_value_is_two_lines_with_the_way_to_the_options(
+def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_options(
     arguments, received, help, capsys
 ):
     with pytest.raises(SystemExit) as caught:
         run(arguments)
     assert caught.value.code == 2
     mistake, way = capsys.readouterr().err.splitlines()
-    assert f"'{received}'" in mistake and way.endswith(help)
+    assert received in mistake and way.endswith(help)
 
 
 # Bad input: each a line that names the place and what was expected, exit code 2, nothing left.
@@ -121,6 +133,12 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     write_corpus(folder / "corpus")
     write_recipe(folder / "recipe.yaml", recipe_values("corpus"))
+    for name, file, content in (
+        ("exported", "export.json", '{"format": "keras_transformer.ctranslate2"}'),
+        ("foreign", "numbers.tflite", "TFL3"),
+    ):
+        (folder / name).mkdir()
+        (folder / name / file).write_text(content)
     run_folder = RunFolder(folder / "run")
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 120)
     run_folder.create(Recipe.from_dict(recipe_values(folder)), (tokenizer, tokenizer), {})
@@ -147,7 +165,7 @@ BAD_INPUTS = {
     "a missing corpus": (f"{TRAIN} new --set data.folder=nowhere", "nowhere/train.en"),
     "a key of the recipe that is called as an option": (
         f"{TRAIN} new --set training.output=5",
-        "recipe.yaml: unknown key `output` in `training`.",
+        "--set training.output: unknown key `output` in `training`.",
     ),
     "a folder of other files": (
         f"{TRAIN} corpus",
@@ -176,6 +194,22 @@ BAD_INPUTS = {
         "must become a run first: keras-transformer import A/opus-mt --output runs/opus-mt",
     ),
     "an export of no run": (f"{EXPORT} corpus", "not a run folder"),
+    "an export of an export": (
+        f"{EXPORT} exported",
+        "exported: this is an export for ctranslate2, not a run. Give the run that it was made of.",
+    ),
+    "an inspection of an export": (
+        "inspect --model exported",
+        "exported: this is an export for ctranslate2, not a run.",
+    ),
+    "no run to resume": (
+        f"{TRAIN} runs/nope --resume",
+        "runs/nope: no such run folder. Leave `--resume` out to begin.",
+    ),
+    "a folder of another model for LiteRT": (
+        "translate --model foreign",
+        "foreign: neither a run folder (recipe.yaml) nor an export",
+    ),
 }
 
 

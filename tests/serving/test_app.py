@@ -88,7 +88,9 @@ def test_status_and_metadata_have_tensorflow_servings_form(server):
 
 
 def test_other_addresses_are_errors_of_one_line(server):
-    error_of(server.get("/v1/models/other"), 404)
+    assert error_of(server.get("/v1/models/other"), 404) == (
+        'Servable not found for request: Latest("other") This server has `toy`.'
+    )
     error_of(server.get("/v1/models/toy/versions/7"), 404)
     error_of(server.predict({"inputs": ["a"]}, "/versions/7"), 404)
     error_of(server.predict({"inputs": ["a"]}, "/labels/new"), 404)
@@ -539,7 +541,8 @@ def test_a_server_whose_process_cannot_be_replaced_ends_with_a_line(tmp_path):
 
 
 def test_a_taken_port_is_one_line(server, toy):
-    with pytest.raises(InputError, match=f"127.0.0.1:{server.port}: cannot be listened on"):
+    taken = f"127.0.0.1:{server.port}: cannot be listened on: .*. Give another `port`.$"
+    with pytest.raises(InputError, match=taken):
         local.serve_here(ServerOptions(model=str(toy)), LocalOptions(port=server.port))
 
 

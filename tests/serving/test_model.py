@@ -108,11 +108,19 @@ def test_the_warm_up_runs_each_shape_that_is_compiled(load):
     assert load(engine).warm_up(options) == 6
     shapes = {(len(texts), len(texts[0].split())) for texts, _ in engine.calls}
     assert shapes == {(rows, tokens) for rows in (1, 2, 4) for tokens in (15, 19)}
-    assert load(Engine()).warm_up(ServerOptions(model="folder")) == 1
     assert load(Engine()).warm_up(ServerOptions(model="folder", warm_up_tokens=0)) == 0
     unknown = ServerOptions(model="folder", warm_up_signatures="score")
     with pytest.raises(InputError, match="must name signatures that take only text.*score"):
         load(Engine()).warm_up(unknown)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_only_an_engine_that_compiles_tells_of_compiling(load, compiles):
+    shapes = {"shapes": {"rows": [1], "source_lengths": [16]}} if compiles else {}
+    told, words = [], ("compiling", "compiled") if compiles else ("warming up", "warmed up")
+    engine = Engine("saved_model" if compiles else "litert", **shapes)
+    assert load(engine).warm_up(ServerOptions(model="folder"), told.append) == 1
+    assert told == [f"{words[0]} 1 shapes of batches", f"{words[1]} 1 of 1 shapes of batches"]
 
 
 @pytest.mark.parametrize("sides", [{}, {"source_prefix": "target"}, {"source_suffix": "source"}])

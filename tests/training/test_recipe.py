@@ -215,6 +215,27 @@ def test_an_impossible_value_is_one_clear_line(tmp_path, override, expected):
 
 
 @pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("training.epoch=5", "unknown key `epoch` in `training`. Did you mean `epochs`?"),
+        ("trainings.epochs=5", "unknown key `trainings`. Did you mean `training`?"),
+        ("seed=5", "unknown key `seed`."),
+        ("training.epochs=x", "`training.epochs` must be a positive integer. Received: 'x'."),
+    ],
+)
+def test_an_error_names_the_override_or_the_file_that_has_the_mistake(tmp_path, override, expected):
+    values = recipe_values(tmp_path)
+    path = write_recipe(tmp_path / "r.yaml", values)
+    with pytest.raises(InputError) as caught:
+        Recipe.load(path, ["model.dropout=0.1", override])
+    assert str(caught.value) == f"--set {override.partition('=')[0]}: {expected}"
+    values["training"]["sede"] = 5
+    with pytest.raises(InputError) as caught:
+        Recipe.load(write_recipe(path, values), ["model.dropout=0.1", "training.epochs=5"])
+    assert str(caught.value) == f"{path}: unknown key `sede` in `training`. Did you mean `seed`?"
+
+
+@pytest.mark.parametrize(
     ("kind", "key"), [("recurrent", "num_heads"), ("transformer", "cell"), ("classifier", "preset")]
 )
 def test_an_option_of_another_kind_is_an_error_without_a_proposal(kind, key):

@@ -364,7 +364,7 @@ def test_a_training_that_is_stopped_says_how_to_resume(
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
-    with pytest.raises(InputError, match="no such run folder"):
+    with pytest.raises(InputError, match="no such run folder. Leave `resume` out to begin."):
         train(recipe(corpus), tmp_path / "nowhere", resume=True)
     shutil.copytree(finished.path, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
