@@ -11,6 +11,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import OwnedFolder
 from keras_transformer.ids import EOS_ID
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.languages import Direction
 
 
 class Words:
@@ -66,6 +67,16 @@ def test_a_report_shows_each_reason_with_its_count_and_first_lines():
         "  1 dropped, over-long side: line 8",
         "  1 dropped, exact duplicate: line 9",
     ]
+
+
+@pytest.mark.parametrize(("count", "is_kept"), [(10, True), (11, False)])
+def test_ids_of_languages_are_not_counted_in_the_ratio_of_the_lengths(count, is_kept):
+    directions = {"": Direction((4,), (5,), (6,))}
+    checks = PairChecks(max_length_ratio=2.0)
+    encoder = PairEncoder((Words(), Words()), checks, directions=directions)
+    pairs = [(words(3), words(3)), (words(count), words(4)), (words(4), words(count))]
+    encoder.add(Lines("train", "", np.arange(3), pairs))
+    assert encoder.finish()[1].kept == (3 if is_kept else 1)
 
 
 @pytest.mark.parametrize("chunk", [2, 50])

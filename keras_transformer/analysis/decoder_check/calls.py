@@ -40,11 +40,15 @@ class ModelCalls:
     def __init__(self, model, inputs: DecoderInputs, tolerance: float | None = None):
         self.model, self.inputs, self._tolerance = model, inputs, tolerance
         self.layers = layers_of(model)
-        state = self._values()
-        outputs = self(inputs.sentences())  # makes the weights of a model that was not built
+        self._state = self._values()
+        try:
+            outputs = self(inputs.sentences())  # makes the weights of a model that was not built
+        except Exception:
+            self.restore()
+            raise
         inputs.set_vocabulary_size(outputs.shape[2])
         self.layers = layers_of(model)
-        self._state = {**self._values(), **state}
+        self._state = {**self._values(), **self._state}
         self._rounding = self._rounding_of_layers()
         self.restore()
 

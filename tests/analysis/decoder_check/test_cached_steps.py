@@ -102,13 +102,27 @@ class Steps(SearchModel):
         return {**cache, **{name: reordered(cache[name]) for name in names}}
 
 
+class GrowingSteps(Steps):
+    """Steps whose cache a search extends."""
+
+    is_extendable = True
+
+    def extended(self, cache, capacity):
+        def grown(tensor):
+            num_new = capacity + 1 - tensor.shape[1]
+            before = num_new if self.fault == "extended in front" else 0
+            return ops.pad(tensor, ((0, 0), (before, num_new - before), (0, 0)))
+
+        return {**cache, **{name: grown(cache[name]) for name in ("keys", "values")}}
+
+
 PAIR = np.ones((2, 7), "int32"), np.ones((2, 11), "int32")
 
 
-def checked(fault, **options):
+def checked(fault, steps=Steps, **options):
     keras.utils.set_random_seed(7)
     model = CachedDecoder(fault, **options)
-    return check_decoder(model, PAIR, search_model=Steps(model), reload=False)
+    return check_decoder(model, PAIR, search_model=steps(model), reload=False)
 
 
 # Fault of the steps, and words of its cause.
@@ -152,9 +166,16 @@ def test_a_fault_of_several_hypotheses_is_found_with_its_cause(fault):
     assert BEAMS[fault] in report["reordered beams"].cause
 
 
+def test_a_cache_that_loses_tokens_as_it_is_extended_is_found():
+    report = checked("extended in front", GrowingSteps)
+    assert [check.name for check in report.failures] == ["cached steps"], str(report)
+    assert "The cache loses earlier tokens" in report["cached steps"].cause
+
+
 @pytest.mark.parametrize("has_positions", [True, False])
-def test_right_steps_pass(has_positions):
-    report = checked("", has_positions=has_positions)
+@pytest.mark.parametrize("steps", [Steps, GrowingSteps])
+def test_right_steps_pass(steps, has_positions):
+    report = checked("", steps, has_positions=has_positions)
     assert report.ok, str(report)
     for name in ("cached steps", "reordered beams"):
         assert report[name].result == "passed"

@@ -399,6 +399,13 @@ def test_labels_that_an_output_has_read_are_found(rng):
     assert foreign.result == "failed" and "another vocabulary" in foreign.cause
 
 
+def test_labels_that_are_shifted_the_wrong_way_are_read_too(rng):
+    ids = rng.integers(4, VOCABULARY, (3, 7)).astype("int32")
+    earlier = np.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=1)
+    check = check_decoder(right(), ids, labels=earlier, reload=False)["labels"]
+    assert check.result == "failed" and "The labels are not shifted" in check.cause
+
+
 def test_labels_of_a_model_that_shifts_its_ids_are_the_ids(rng):
     ids = keras.Input((None,), dtype="int32", name="ids")
     hidden = DecoderBlock(13, HEADS)(embedded(apply("shift_right", ids)))

@@ -151,6 +151,29 @@ def test_a_function_of_ids_is_checked_without_what_needs_a_model():
     assert report["future tokens"].input_name == "ids"
 
 
+def test_sentences_have_the_id_of_padding_only_at_their_end():
+    received = []
+
+    def model(ids):
+        received.append(ops.convert_to_numpy(ids) == 7)
+        return ops.cumsum(ops.one_hot(ids, VOCABULARY), axis=1)
+
+    check_decoder(model, vocabulary_size=VOCABULARY, pad_id=7)
+    assert any(is_padding.any() for is_padding in received)
+    for is_padding in received:
+        assert (np.diff(is_padding.astype(int), axis=1) >= 0).all()
+
+
+def test_a_difference_within_the_given_tolerance_is_rounding():
+    def model(ids):
+        hidden = ops.cumsum(ops.one_hot(ids, VOCABULARY), axis=1)
+        return hidden + 1e-3 * ops.roll(hidden, -1, axis=1)
+
+    for tolerance, result in ((None, "failed"), (1e-2, "passed")):
+        report = check_decoder(model, vocabulary_size=VOCABULARY, tolerance=tolerance)
+        assert report["future tokens"].result == result
+
+
 def test_outputs_that_are_nan_are_named():
     embedding = TokenEmbedding(VOCABULARY, WIDTH)
     report = check_decoder(lambda ids: ops.log(embedding(ids)), vocabulary_size=VOCABULARY)

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_transformer import layers
 from keras_transformer.analysis import check_decoder
+from keras_transformer.errors import InputError
 from keras_transformer.layers import SSRU, DecoderBlock, EncoderBlock, TokenEmbedding
 from keras_transformer.models import config, model_of
 
@@ -205,3 +206,14 @@ def test_a_model_that_fails_stays_as_it_is_too():
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
     assert all("call" not in vars(layer) for layer in model._flatten_layers())
+
+
+def test_a_model_that_is_refused_stays_as_it_is_too():
+    ids = keras.Input((None,), dtype="int32")
+    hidden = TrainingNormalization()(keras.layers.Embedding(VOCABULARY, WIDTH)(ids))
+    model = keras.Model(ids, [hidden, hidden])
+    before = [ops.convert_to_numpy(variable) for variable in model.variables]
+    with pytest.raises(InputError, match="must return one output"):
+        check_decoder(model)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
