@@ -89,6 +89,8 @@ class CTranslate2Exporter(Exporter):
 
     def write(self, engine: "ModelEngine", folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         log_step("converting the weights")
+        # A forced token has a position, too.
+        longest_target = engine.max_target_length + engine.has_target_prefix
         convert_to_ctranslate2(
             engine.model,
             *(
@@ -96,7 +98,7 @@ class CTranslate2Exporter(Exporter):
                 for tokenizer in (engine.source_tokenizer, engine.target_tokenizer)
             ),
             folder,
-            max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
+            max_positions=max(_LEAST_POSITIONS, engine.max_source_length, longest_target),
             quantize=options["quantize"],
             banned_ids=self.banned_ids,
         )

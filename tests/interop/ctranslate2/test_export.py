@@ -21,6 +21,7 @@ from keras_transformer.interop.ctranslate2.export import (
 )
 from keras_transformer.interop.ctranslate2.model_bin import read_variables
 from keras_transformer.layers.positions import position_table
+from keras_transformer.text.languages import Languages
 
 pytestmark = pytest.mark.tensorflow
 
@@ -129,6 +130,23 @@ def test_learned_positions_are_all_there_and_others_as_many_as_are_asked_for(
         received = np.asarray(read[f"{side}/position_encodings/encodings"][:])
         np.testing.assert_array_equal(received, position_table(layer, rows, 8))
         assert len(received) == rows
+
+
+def test_the_longest_translation_after_a_forced_language_has_positions(tmp_path, engine_of_theirs):
+    tokens = {code: f">>{code}<<" for code in ("de", "en")}
+    texts = ["two dogs sit", "a man sits in the park"] * 9
+    tokenizer = Tokenizer.train_from_texts(texts, 30, languages=tokens.values())
+    sizes = dict(model_dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(30, intermediate_dim=8, **sizes))
+    limits = dict(max_source_length=7, max_target_length=1031)
+    languages = Languages(tokens, source_prefix="source", target_prefix="target")
+    engine = ModelEngine(model, tokenizer, **limits, languages=languages)
+    CTranslate2Exporter().write(engine, tmp_path, {"quantize": "none"})
+    translator = engine_of_theirs.Translator(str(tmp_path))
+    begun = [">>de<<", *["<unk>"] * 1030]  # CTranslate2 counts the forced token.
+    lengths = dict(min_decoding_length=1032, max_decoding_length=1032)
+    (result,) = translator.translate_batch([["a"]], [begun], beam_size=1, **lengths)
+    assert result.hypotheses[0][:1031] == begun and len(result.hypotheses[0]) == 1032
 
 
 @pytest.mark.parametrize("is_forced", [False, True])
