@@ -4,14 +4,17 @@ TensorFlow keeps memory that it has freed, and so does the C library with blocks
 That saves a model of ten million parameters time, and costs one of 600 million twice its weights.
 """
 
+import contextlib
 import ctypes
 import math
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import say
+from keras_transformer.errors import InputError, say
 
 LARGE = 1 << 29
 """Bytes of weights from which on a process gives memory back to the system."""
@@ -45,7 +48,7 @@ def prepare(size: int) -> None:
 
 
 def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
-    """Prepares a process for a model's weights, and warns if memory may not suffice.
+    """Prepares a process for a model's weights, and warns if the free memory may not suffice.
 
     Does nothing for weights of less than `LARGE`.
 
@@ -53,9 +56,19 @@ def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
         size: Bytes of the weights.
         task: What needs the memory, for the warning: `"translating with runs/en-de"`.
         copies: How often the weights, or parts of them, are in memory at the same time.
+
+    Raises:
+        InputError: One copy of the weights is more than all memory and swap of the machine, or of
+            its control group.
     """
     if size < LARGE:
         return
+    total = total_bytes()
+    if total is not None and size > total:
+        raise InputError(
+            f"{task} needs {size / 1e9:.1f} GB of memory for a copy of the weights, and there are "
+            f"{total / 1e9:.1f} GB, swap included."
+        )
     prepare(size)
     needed, free = copies * size + _SHARED, free_bytes()
     if free is not None and needed > free:
@@ -79,18 +92,51 @@ def give_back() -> None:
         pass
 
 
+@contextlib.contextmanager
+def giving_back(is_needed: bool) -> Iterator[None]:
+    """Calls `give_back` every second until the block ends, where a large model needs it.
+
+    One call compiles a program and runs it. The compiler frees more than a gigabyte in small blocks
+    before the program takes its own memory.
+    """
+    if not is_needed:
+        yield
+        return
+    has_ended = threading.Event()
+
+    def give_back_every_second():
+        while not has_ended.wait(1.0):
+            give_back()
+
+    thread = threading.Thread(target=give_back_every_second, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
+        give_back()
+
+
 def free_bytes() -> int | None:
     """Returns the memory that this process may still take; None if the system does not tell."""
-    known = [*_free_in_groups(), *_free_on_machine()]
+    known = [*_free_in_groups(), *_on_machine("MemAvailable", "SwapFree")]
     return min(known) if known else None
 
 
-def _free_on_machine():
+def total_bytes() -> int | None:
+    """Returns the memory and the swap that a process may ever take; None if nobody tells."""
+    swap = sum(_on_machine("SwapTotal"))
+    limits = [_number(limit_file) + swap for limit_file, _ in _CGROUPS]
+    known = [*filter(math.isfinite, limits), *_on_machine("MemTotal", "SwapTotal")]
+    return int(min(known)) if known else None
+
+
+def _on_machine(*names):
     lines = _read("/proc/meminfo").splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    if "MemAvailable" in fields:
-        kilobytes = sum(int(fields[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
-        yield kilobytes * 1024
+    if names[0] in fields:
+        yield sum(int(fields[name].split()[0]) for name in names) * 1024
 
 
 def _free_in_groups():

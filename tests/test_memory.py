@@ -1,15 +1,18 @@
 """Memory of large models: what is said before it is taken, and what commands take."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import keras
 import pytest
 
 from benchmarks import large
 from keras_transformer import memory
+from keras_transformer.errors import InputError
 
 GIGABYTE = 10**9
 # Growth of the peak with the weights. A search of a wider model also has larger caches.
@@ -30,10 +33,10 @@ LIMITS = {
 def machine(monkeypatch, tmp_path):
     """Makes a machine with files as Linux writes them."""
 
-    def make(free, groups=(), swap=0, statistics="inactive_file {}\n"):
+    def make(free, groups=(), swap=0, statistics="inactive_file {}\n", total=10**12, all_swap=0):
         meminfo = tmp_path / "meminfo"
-        counts = f"MemAvailable: {free // 1024} kB\nSwapFree: {swap // 1024} kB\n"
-        meminfo.write_text(f"MemTotal: 1 kB\n{counts}")
+        sizes = {"MemTotal": total, "MemAvailable": free, "SwapTotal": all_swap, "SwapFree": swap}
+        meminfo.write_text("".join(f"{k}: {size // 1024} kB\n" for k, size in sizes.items()))
         read = memory._read
         monkeypatch.setattr(
             memory, "_read", lambda path: read(meminfo if path == "/proc/meminfo" else path)
@@ -78,7 +81,7 @@ def test_free_swap_is_free_memory(machine):
 
 def test_a_system_that_does_not_tell_its_memory_warns_of_nothing(monkeypatch, capsys):
     monkeypatch.setattr(memory, "_read", lambda path: "")
-    assert memory.free_bytes() is None
+    assert memory.free_bytes() is None and memory.total_bytes() is None
     memory.expect_weights(10**13, "the import")
     assert capsys.readouterr().err == ""
 
@@ -93,6 +96,35 @@ def test_a_lack_of_memory_is_one_line_with_both_numbers(machine, capsys, size, i
         "are free: the system may end it.\n"
     )
     assert capsys.readouterr().err == (line if is_told else "")
+
+
+@pytest.mark.parametrize(
+    "total, swap, groups, is_enough",
+    [
+        (2.1, 0, [], True),
+        (1.9, 0, [], False),
+        (1.9, 0.2, [], True),
+        (9, 0, [1.9], False),
+        (9, 0.2, [1.9], True),
+        (9, 0, ["max"], True),
+        (9, 0, ["max", 1.9], False),
+    ],
+)
+def test_weights_that_no_memory_of_the_machine_holds_are_refused(
+    machine, total, swap, groups, is_enough
+):
+    limits = [one if one == "max" else int(one * GIGABYTE) for one in groups]
+    sizes = {"total": int(total * GIGABYTE), "all_swap": int(swap * GIGABYTE)}
+    machine(9 * GIGABYTE, [(limit, 0, 0) for limit in limits], **sizes)
+    with (
+        contextlib.nullcontext()
+        if is_enough
+        else pytest.raises(
+            InputError,
+            match="runs/nllb: the import needs 2.0 GB .* weights, and there are 1.9 GB, swap",
+        )
+    ):
+        memory.expect_weights(2 * GIGABYTE, "runs/nllb: the import")
 
 
 def test_copies_of_the_weights_count(machine, capsys):
@@ -133,6 +165,19 @@ def test_a_model_is_large_by_the_bytes_of_its_weights(monkeypatch, dtype, size):
     monkeypatch.setattr(memory, "LARGE", 18 * size + 1)
     assert not memory.is_large(model)
     assert not memory.is_large(object())
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_memory_is_given_back_while_a_program_is_made_and_when_it_has_run(monkeypatch, is_needed):
+    calls, has_been_called = [], threading.Event()
+    monkeypatch.setattr(memory, "give_back", lambda: (calls.append(1), has_been_called.set()))
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), memory.giving_back(is_needed):
+        assert has_been_called.wait(5 if is_needed else 0) is is_needed
+        has_been_called.clear()
+        raise KeyboardInterrupt
+    assert has_been_called.is_set() is is_needed
+    assert threading.active_count() == before
 
 
 OPENED = """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_transformer.memory import give_back, is_large
+from keras_transformer.memory import giving_back, is_large
 
 _compiling = threading.RLock()
 
@@ -73,11 +73,9 @@ class Compiled:
         if shapes in self.programs:
             return self._run(arguments, static)
         # Several threads may call it, but only one at a time may trace and compile.
-        with _compiling:
+        with _compiling, giving_back(self._is_large):
             result = self._run(arguments, static)
             self.programs.add(shapes)
-        if self._is_large:
-            give_back()  # What the compiler has used.
         return result
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.errors import TrainingError, show
-from keras_transformer.memory import give_back, is_large
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.training.checkpoints import save_checkpoint, save_without_optimizer
@@ -114,7 +113,6 @@ class Compilation(RunCallback):
     def __init__(self, run: Run, has_bar: bool):
         super().__init__(run)
         self._has_bar = has_bar
-        self._has_compiled = False
 
     def on_epoch_begin(self, epoch, logs=None):
         self._steps = self._new_shapes("train", epoch, self.run.start.step)
@@ -127,18 +125,6 @@ class Compilation(RunCallback):
 
     def on_test_batch_begin(self, batch, logs=None):
         self._announce(batch, "validation", "validation bucket")
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._give_back()
-
-    def on_test_batch_end(self, batch, logs=None):
-        self._give_back()
-
-    def _give_back(self):
-        """Returns the memory that a compilation has freed, where the weights need it."""
-        if self._has_compiled and is_large(self.model):
-            give_back()
-        self._has_compiled = False
 
     def _new_shapes(self, part, epoch, start=0):
         """Returns the shapes of an epoch's batches, or None if all are compiled."""
@@ -153,7 +139,6 @@ class Compilation(RunCallback):
         if self._steps is None or (shape := self._steps[batch]) in compiled_shapes:
             return
         compiled_shapes.add(shape)
-        self._has_compiled = True
         is_below_a_bar = self._has_bar and (batch > 0 or part == "validation")
         index = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
         rows, length = shape

@@ -9,6 +9,7 @@ import keras
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.errors import is_terminal, show
 from keras_transformer.formats import CHECK_PLOTS, load
+from keras_transformer.memory import giving_back, is_large
 from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import check_tokenizer
 from keras_transformer.training import callbacks as run_callbacks
@@ -117,7 +118,7 @@ def _fit_until(run, epochs):
     if run.is_over():
         return
     # Keras draws its progress bar on stdout, which is for results.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), giving_back(is_large(run.model)):
         run.model.fit(
             for_fit(run.datasets["train"], run.start.step),
             validation_data=for_fit(run.datasets["validation"]),
