@@ -143,7 +143,7 @@ def test_the_longest_translation_after_a_forced_language_has_positions(tmp_path,
     engine = ModelEngine(model, tokenizer, **limits, languages=languages)
     CTranslate2Exporter().write(engine, tmp_path, {"quantize": "none"})
     translator = engine_of_theirs.Translator(str(tmp_path))
-    begun = [">>de<<", *["<unk>"] * 1030]  # CTranslate2 counts the forced token.
+    begun = ["▁>>de<<", *["<unk>"] * 1030]  # CTranslate2 counts the forced token.
     lengths = dict(min_decoding_length=1032, max_decoding_length=1032)
     (result,) = translator.translate_batch([["a"]], [begun], beam_size=1, **lengths)
     assert result.hypotheses[0][:1031] == begun and len(result.hypotheses[0]) == 1032
