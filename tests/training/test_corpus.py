@@ -501,6 +501,26 @@ def test_an_imported_model_trains_on_the_ids_of_languages_that_it_translates_wit
     ]
 
 
+@pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
+def test_a_training_has_the_languages_of_each_pair_also_when_it_is_resumed(
+    of_languages, corpora, tmp_path, sides
+):
+    _, tokenizer = of_languages(sides)
+    languages = Languages({"en": "__en__", "de": "__de__"}, *sides)
+    origin, run = RunFolder(tmp_path / "origin"), RunFolder(tmp_path / "run")
+    origin.create(Recipe.from_dict(corpora), (tokenizer, tokenizer), {}, languages)
+    recipe = Recipe.from_dict({**corpora, "training": {"start_from": str(origin.path)}})
+    new = prepare(recipe, run, SINGLE_HOST, device_plan())
+    run.create(new.recipe, new.tokenizers, new.digests, new.languages)
+    resumed = resume(recipe, run, SINGLE_HOST, device_plan())
+    english = {source for source, _ in PAIRS}
+    expected = [("en", "de") if source in english else ("de", "en") for source, _ in new.validation]
+    assert new.validation_directions == resumed.validation_directions == expected
+    for part in ("train", "validation"):
+        flat = [prepared.datasets[part].pairs.source_flat for prepared in (new, resumed)]
+        np.testing.assert_array_equal(*flat)
+
+
 def test_a_cache_keeps_the_ids_of_each_place_of_languages_apart(of_languages, tmp_path):
     for sides in SIDES.values():
         sources = []
