@@ -82,9 +82,9 @@ def commit(run, rows):
         yield run.folder.model_file.read_text(), model.stop_training
 
 
-def test_bleu_is_that_of_the_averaged_models_translations(make_run):
+def test_bleu_and_samples_are_translations_of_the_averaged_model(make_run):
     references = ["a man walks the big dog", "two cats sleep here all day long"]
-    asked, answers = [], [["q", "r"], references]
+    asked, answers = [], [references, ["q", "r"], references]
 
     class Engine:
         def translate(self, texts, **options):
@@ -103,7 +103,9 @@ def test_bleu_is_that_of_the_averaged_models_translations(make_run):
         callback.on_epoch_end(0, logs)
         assert logs["val_bleu"] == pytest.approx(expected)
     assert asked[0][0] == ["x", "y"] and asked[0][1]["beam_size"] == 1
-    assert asked[0][2] != [[3.0]] and model.get_weights()[0] == 3.0
+    attach(callbacks.SampleTranslations(run), model).on_epoch_end(0)
+    assert len(asked) == 3 and all(weights != [[3.0]] for *_, weights in asked)
+    assert model.get_weights()[0] == 3.0
 
 
 ZH = ["一个男人骑着自行车。", "两只狗在雪地里玩耍。"]
