@@ -87,11 +87,13 @@ def language_name(code: str) -> str:
 
     >>> language_name("de"), language_name("pt-BR"), language_name("en-DE"), language_name("zz")
     ('German', 'Brazilian Portuguese', 'English (DE)', 'zz')
+    >>> language_name("deu"), language_name("zho-Hant")
+    ('German', 'Traditional Chinese')
     """
     from babel import Locale
 
     names, (first, _, subtags) = Locale("en").languages, code.partition("-")
-    name = names.get(code.replace("-", "_"))
+    name = names.get(code.replace("-", "_")) or names.get(language_code(code).replace("-", "_"))
     if name is None and first in names:
         name = f"{names[first]} ({subtags})"
     return name or code

@@ -111,9 +111,11 @@ def test_a_short_help_has_required_options_and_says_where_the_others_are(name, c
             "unknown option --beams. Did you mean --beam-size?",
             "translate --help",
         ),
-        (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.", "train --help"),
+        (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.\n", "train --help"),
+        # `--input` is a former name.
+        (["translate", "--inputt=x"], "error: unknown option --inputt.\n", "translate --help"),
     ],
-    ids=["command", "format", "number", "required", "plural", "unlike"],
+    ids=["command", "format", "number", "required", "plural", "unlike", "former"],
 )
 def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_options(
     arguments, received, help, capsys
@@ -122,7 +124,21 @@ def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_opt
         run(arguments)
     assert caught.value.code == 2
     mistake, way = capsys.readouterr().err.splitlines()
-    assert received in mistake and way.endswith(help)
+    assert received in f"{mistake}\n" and way.endswith(help)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "--model", "nowhere", "--output", "new", "--text", "--- two dogs"],
+        ["translate", "--model", "nowhere", "--output", "new", "--", "--letter.txt"],
+        ["inspect", "--mod", "nowhere"],
+    ],
+    ids=["text", "file", "beginning"],
+)
+def test_a_value_that_begins_as_an_option_is_none(arguments, capsys):
+    assert run(arguments) == 2
+    assert "nowhere: no such run or export folder" in capsys.readouterr().err
 
 
 # Bad input: each a line that names the place and what was expected, exit code 2, nothing left.
