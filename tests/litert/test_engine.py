@@ -47,8 +47,9 @@ def test_a_large_file_has_one_interpreter_because_each_has_a_copy_of_the_weights
     for size, interpreters in ((1, 2), (0, 1)):
         monkeypatch.setattr(memory, "LARGE", 2 * (path.stat().st_size + size))
         calls.clear()
-        LiteRTEngine(path).translate(texts[:8], threads=2)
+        LiteRTEngine(path).translate(texts[:9], threads=2)
         assert len(calls) == interpreters
+        assert sum(calls.values()) == 2  # a batch per thread, or two of at most eight sentences
 
 
 def test_interpreters_have_the_threads_of_their_calls_and_are_kept(

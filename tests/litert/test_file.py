@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.litert import quantization
 from keras_transformer.litert.file import convert, custom_operations, join, traced
 
 pytestmark = pytest.mark.tensorflow
@@ -200,6 +201,14 @@ def test_a_product_with_rows_that_were_looked_up_has_each_rows_scale(all_parts, 
         error = np.abs(call(ids=ids, vectors=vectors)["logits"] - expected)
         # Relative to a row's own size: one scale for the whole table would be far too coarse.
         assert np.all(error <= bound * np.abs(vectors).max() * np.abs(table[ids]).sum(axis=1))
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+@pytest.mark.parametrize("least", [ROWS * WIDTH, ROWS * WIDTH + 1])
+def test_small_matrices_stay_as_they_are(parts, table, monkeypatch, kind, least):
+    monkeypatch.setattr(quantization, "_LEAST_VALUES", least)
+    content = bytes(join(parts[:1], kind))
+    assert (table.tobytes() in constants(content)) == (least > ROWS * WIDTH)
 
 
 def test_float16_halves_the_file(parts, table):

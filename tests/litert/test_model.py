@@ -19,8 +19,8 @@ BATCH, QUERIES, KEYS, HEADS, KEY_DIM, WIDTH, MEMORY_WIDTH = 2, 3, 5, 7, 11, 13, 
 class Case:
     """A layer of random weights, its inputs, and which keys are seen."""
 
-    def __init__(self, randomize, rng):
-        self.layer = layers.MultiHeadAttention(HEADS, KEY_DIM)
+    def __init__(self, randomize, rng, heads=HEADS, **options):
+        self.layer = layers.MultiHeadAttention(heads, KEY_DIM, **options)
         self.layer.build((None, None, WIDTH), (None, None, MEMORY_WIDTH))
         randomize(self.layer)
         self.query = rng.normal(size=(BATCH, QUERIES, WIDTH)).astype("float32")
@@ -52,6 +52,13 @@ def case(randomize, rng):
 @pytest.mark.parametrize("cuts", [[], [2], [2, 3]])
 def test_attention_equals_the_numpy_oracle(case, cuts):
     assert not case.mask[:, :, :, 2].all()
+    output = case.attend(cuts, np.where(case.mask, 0.0, HIDDEN))
+    np.testing.assert_allclose(output, case.expected(case.mask), atol=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [[], [2]])
+def test_keys_and_values_are_shared_by_neighbouring_heads(randomize, rng, cuts):
+    case = Case(randomize, rng, heads=6, num_kv_heads=2)
     output = case.attend(cuts, np.where(case.mask, 0.0, HIDDEN))
     np.testing.assert_allclose(output, case.expected(case.mask), atol=1e-5)
 

@@ -169,6 +169,18 @@ def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_pat
         Recipe.from_dict(values)
 
 
+def test_the_seed_decides_the_weights_of_a_new_model(finished, tmp_path):
+    def weights(seed):
+        recipe = Recipe.from_dict(recipe_values(tmp_path, seed=seed))
+        prepared = prepared_of(recipe, finished.tokenizers())
+        model, _ = Run(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST).model_and_start()
+        return np.concatenate([weight.ravel() for weight in model.get_weights()])
+
+    first = weights(3)
+    np.testing.assert_array_equal(weights(3), first)
+    assert np.mean(weights(5) != first) > 0.5  # Biases begin with zeros.
+
+
 def test_images_without_matplotlib_name_the_extra_before_any_work(tmp_path, corpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(
@@ -399,6 +411,22 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     metrics = folder.metrics()
     assert metrics["best_validation_bleu"] == folder.history()[0]["val_bleu"]
     assert set(metrics["validation_signatures"]) == {"bleu", "chrf"}
+
+
+def test_a_resumed_run_keeps_the_learning_rate_that_suited_its_first_number_of_epochs(
+    finished, tmp_path
+):
+    values = finished.recipe().to_dict()
+    rates = dict.fromkeys(("warmup_steps", "learning_rate_scale", "peak_learning_rate"))
+    values["training"] |= {"start_from": str(finished.path), "attention_images": None, **rates}
+    values["training"]["shortlist"] = False
+    where = Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST
+    run = Run(preparing.prepare(*where, DevicePlan()), *where[1:], DevicePlan())
+    run.begin()
+    values["training"]["epochs"] = 90
+    again = preparing.resume(Recipe.from_dict(values), *where[1:], DevicePlan())
+    assert again.recipe.training == dataclasses.replace(run.recipe.training, epochs=90)
+    assert again.recipe.training.peak_learning_rate == 3e-5
 
 
 @pytest.mark.parametrize("begun", [DevicePlan(training_shapes=1, batch_tokens=200), DevicePlan()])
