@@ -12,6 +12,7 @@ from keras_transformer.layers import (
     EncoderBlock,
     FeedForward,
     MultiHeadAttention,
+    projection,
 )
 from keras_transformer.layers.mixer import Mixer
 
@@ -121,6 +122,31 @@ def test_training_changes_the_small_matrices_and_a_file_has_the_merged_kernels(
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert not any("lora" in weight.path for weight in loaded.weights)
     np.testing.assert_allclose(float64(loaded(inputs)), after, atol=1e-5)
+
+
+ONE_OF_KERAS = {
+    "EinsumDense": (projection.Projection, ("btd,df->btf", (None, 10))),
+    "Dense": (projection.Dense, (10,)),
+}
+
+
+@pytest.mark.skipif(
+    not hasattr(keras.quantizers, "Int4QuantizationConfig"),
+    reason=f"Keras {keras.__version__} does not take a configuration",
+)
+@pytest.mark.parametrize("name", ONE_OF_KERAS)
+def test_a_projection_is_quantized_as_keras_layer_with_the_same_configuration(rng, name):
+    ours_class, arguments = ONE_OF_KERAS[name]
+    ours, theirs = ours_class(*arguments), getattr(keras.layers, name)(*arguments)
+    inputs = rng.normal(size=(2, 5, WIDTH)).astype("float32")
+    for layer in (theirs, ours):
+        layer.build(inputs.shape)
+    ours.set_weights(theirs.get_weights())
+    before = float64(ours(inputs))
+    for layer in (ours, theirs):
+        layer.quantize("int4", config=keras.quantizers.Int4QuantizationConfig(block_size=4))
+    np.testing.assert_array_equal(float64(ours(inputs)), float64(theirs(inputs)))
+    assert np.abs(float64(ours(inputs)) - before).max() > 1e-4
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
