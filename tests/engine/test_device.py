@@ -53,8 +53,17 @@ def test_a_sentence_needs_more_memory_with_more_hypotheses_and_tokens():
     assert search_bytes(config, 1, 8, 16, is_half=False) > small
 
 
-@pytest.mark.parametrize("beam_size, rows", [(1, 16), (4, 4), (16, 1), (40, 1)])
-def test_a_large_model_is_searched_with_few_hypotheses_at_once(monkeypatch, beam_size, rows):
+FEW = [
+    ({"beam_size": 1}, 16),
+    ({"beam_size": 4}, 4),
+    ({"beam_size": 16}, 1),
+    ({"beam_size": 40}, 1),
+]
+FEW += [({"beam_size": 4, "sampling": True, "n_best": 8}, 2)]
+
+
+@pytest.mark.parametrize("options, rows", FEW)
+def test_a_large_model_is_searched_with_few_hypotheses_at_once(monkeypatch, options, rows):
     fields = {"model_dim": 8, "num_heads": 2, "intermediate_dim": 8}
     fields |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
     tokenizer = Tokenizer.train_from_texts(["a man runs.", "two dogs sit."] * 9, vocabulary_size=20)
@@ -63,7 +72,7 @@ def test_a_large_model_is_searched_with_few_hypotheses_at_once(monkeypatch, beam
     monkeypatch.setattr(memory, "LARGE", 1)
     engine = ModelEngine(model, tokenizer, plan=None)
     assert engine.plan is LARGE_MODEL_ON_CPU
-    assert engine._rows(engine.request(beam_size=beam_size), 1000) == rows
+    assert engine._rows(engine.request(**options), 1000) == rows
     chosen = dataclasses.replace(device_plan(), workers=3)
     for plan in (chosen, CPU):  # A caller's plan comes first.
         assert ModelEngine(model, tokenizer, plan=plan).plan is plan

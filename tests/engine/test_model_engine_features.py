@@ -21,7 +21,7 @@ from decoding_oracles import (
 from device_plans import ONE_GRAPH
 from naive_search import BOS, EOS, penalty
 
-from keras_transformer import Translator
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.scheduler import Scheduler
@@ -189,6 +189,20 @@ def test_languages_may_be_named_once_or_for_each_text(translator_with, name):
 def test_a_wrong_language_is_one_line(translator_with, name, texts, named, message):
     with pytest.raises(InputError, match=message):
         translator_with(name).translate(texts, **named)
+
+
+@pytest.mark.parametrize("prefix, limit", [(None, 19), ("target", 18)])
+def test_a_forced_token_takes_one_of_the_positions_that_a_model_has(prefix, limit):
+    tokens = {code: f">>{code}<<" for code in ("de", "en")}
+    texts = ["two dogs sit", "a man sits in the park"] * 9
+    tokenizer = Tokenizer.train_from_texts(texts, 30, languages=tokens.values())
+    sizes = dict(model_dim=8, num_heads=2, intermediate_dim=8, max_length=19, positions="learned")
+    sizes |= dict(num_encoder_layers=1, num_decoder_layers=1)
+    languages = Languages(tokens, source_prefix="target", target_prefix=prefix)
+    engine = ModelEngine(
+        Transformer(TransformerConfig(30, **sizes)), tokenizer, languages=languages
+    )
+    assert (engine.max_source_length, engine.max_target_length) == (19, limit)
 
 
 def test_a_model_that_names_no_languages_takes_none(engine):

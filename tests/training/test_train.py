@@ -413,12 +413,14 @@ def test_a_conversation_is_answered_in_training_as_by_the_run_in_half_precision(
     assert set(metrics["validation_signatures"]) == {"bleu", "chrf"}
 
 
-def test_a_resumed_run_keeps_the_learning_rate_that_suited_its_first_number_of_epochs(
+def test_a_resumed_run_keeps_its_origin_and_the_learning_rate_of_its_first_number_of_epochs(
     finished, tmp_path
 ):
-    values = finished.recipe().to_dict()
+    values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
+    start = shutil.copytree(finished.path, tmp_path / "imported")
+    RunFiles(start).write_sections({**values, "origin": origin})
     rates = dict.fromkeys(("warmup_steps", "learning_rate_scale", "peak_learning_rate"))
-    values["training"] |= {"start_from": str(finished.path), "attention_images": None, **rates}
+    values["training"] |= {"start_from": str(start), "attention_images": None, **rates}
     values["training"]["shortlist"] = False
     where = Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST
     run = Run(preparing.prepare(*where, DevicePlan()), *where[1:], DevicePlan())
@@ -427,6 +429,7 @@ def test_a_resumed_run_keeps_the_learning_rate_that_suited_its_first_number_of_e
     again = preparing.resume(Recipe.from_dict(values), *where[1:], DevicePlan())
     assert again.recipe.training == dataclasses.replace(run.recipe.training, epochs=90)
     assert again.recipe.training.peak_learning_rate == 3e-5
+    assert run.recipe.origin == again.recipe.origin == origin
 
 
 @pytest.mark.parametrize("begun", [DevicePlan(training_shapes=1, batch_tokens=200), DevicePlan()])
