@@ -275,7 +275,6 @@ def _language(options, *sides):
     )
 
 
-@functools.cache
 def _check_identified(name, language):
     """Raises `InputError` unless py3langid identifies a language."""
     labels = language_identifier().labels
@@ -287,6 +286,7 @@ def _check_identified(name, language):
         raise InputError(f"{rule}. Received: {received(language)}.{advice} {_ALL_CODES}")
 
 
+@functools.cache
 def _label(language):
     """Returns py3langid's code of a language, or the code itself if there is none."""
     labels = closest_codes(language, language_identifier().labels)
