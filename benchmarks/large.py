@@ -70,7 +70,9 @@ data:
 training:
   start_from: {run}
   lora_rank: 8
-  batch_tokens: 1000
+  batch_tokens: 500
+  accumulation_steps: 2
+  max_shapes: 1
   epochs: 1
 """
 FIELD = "Pss"
