@@ -61,13 +61,16 @@ class ChildProcess:
                 pass_fds=[other_end.fileno()],
                 start_new_session=True,
             )
-        self._pipe.send(self._program)
+        self._send(self._program)
 
     def send(self, **request: Any) -> None:
         """Sends the next request."""
         self.start()
+        self._send(request)
+
+    def _send(self, message):
         with contextlib.suppress(OSError):  # `receive` says why the process has ended.
-            self._pipe.send(request)
+            self._pipe.send(message)
 
     def receive(self, seconds: float = SECONDS_PER_ANSWER) -> Any:
         """Returns the next answer; raises `VerificationError` without an answer in time."""

@@ -53,6 +53,19 @@ def test_a_process_that_fails_is_told_by_its_last_line(ask, program, message):
         ask(program)
 
 
+def test_a_process_that_ends_before_it_is_told_what_to_run_is_no_other_error(ask, monkeypatch):
+    start = subprocess.Popen
+
+    def ended(*arguments, **options):
+        process = start(*arguments, **options)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", ended)
+    with pytest.raises(VerificationError, match="Received: exit status 7, no message"):
+        ask("sys.exit(7)")
+
+
 @pytest.mark.parametrize("flags", [None, "--xla_dump_to=here"])
 def test_the_environment_of_a_user_is_kept(ask, monkeypatch, flags):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
