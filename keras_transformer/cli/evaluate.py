@@ -166,9 +166,9 @@ def _evaluate(options):
     from keras_transformer.errors import NotSavedError, is_terminal, show
 
     # A person waits for minutes; a program needs no line.
-    told = {"tell": show} if is_terminal(sys.stderr) else {}
+    tell = {"tell": show} if is_terminal(sys.stderr) else {}
     try:
-        scores = evaluate_model(**_with_pair_file(option_values(options)), **told)
+        scores = evaluate_model(**_with_pair_file(option_values(options)), **tell)
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise

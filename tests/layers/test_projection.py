@@ -37,7 +37,7 @@ class Mean(Mixer):
 
 # A layer, its inputs and its projections.
 LAYERS = {
-    "attention": (lambda: MultiHeadAttention(3, 4, num_kv_heads=1), 2, 4),
+    "attention": (lambda: MultiHeadAttention(3, 5, num_kv_heads=1), 2, 4),
     "feed_forward": (lambda: FeedForward(13), 1, 2),
     "additive": (lambda: Attention("additive"), 2, 2),
     "ssru": (lambda: SSRU(True), 1, 3),

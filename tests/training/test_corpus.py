@@ -450,7 +450,7 @@ SIDES = {
 
 @pytest.fixture
 def of_languages(corpora):
-    """Makes a corpus of two directions for an imported model, and its tokenizer."""
+    """Makes a corpus of two directions for an imported model, and its tokenizers."""
     data = corpora["data"]
     for part in ("train", "validation"):
         data[part] = [
@@ -458,16 +458,18 @@ def of_languages(corpora):
             for corpus, languages in zip(data[part], ("en-de", "de-en"), strict=True)
         ]
     texts = [text for pair in PAIRS for text in pair]
-    model = parsed(Tokenizer.train_from_texts(texts, 150).model_bytes)
-    for token in ("__en__", "__de__"):
-        model.pieces.add(piece=token, type=model.pieces[0].CONTROL)
-    tokenizer = Tokenizer(model.SerializeToString())
+    content, tokenizers = Tokenizer.train_from_texts(texts, 150).model_bytes, []
+    for tokens in (("__en__", "__de__"), ("__de__", "__en__")):  # other ids on each side
+        model = parsed(content)
+        for token in tokens:
+            model.pieces.add(piece=token, type=model.pieces[0].CONTROL)
+        tokenizers.append(Tokenizer(model.SerializeToString()))
 
     def of_languages(sides, **changes):
         data.update(changes)
         languages = Languages({"en": "__en__", "de": "__de__"}, *sides)
         recipe = Recipe.from_dict(corpora)
-        return Corpus(recipe, (tokenizer, tokenizer), languages=languages), tokenizer
+        return Corpus(recipe, tuple(tokenizers), languages=languages), tuple(tokenizers)
 
     return of_languages
 
@@ -476,39 +478,37 @@ def of_languages(corpora):
 def test_an_imported_model_trains_on_the_ids_of_languages_that_it_translates_with(
     of_languages, sides
 ):
-    corpus, tokenizer = of_languages(sides)
+    corpus, tokenizers = of_languages(sides)
     codes = {0: ("en", "de"), 32: ("de", "en")}
-    datasets, reports = corpus.datasets((tokenizer, tokenizer))
+    datasets, reports = corpus.datasets(tokenizers)
     assert reports["train"].unknown == {}
     for part, (row, pair) in itertools.product(("train", "validation"), codes.items()):
         texts = PAIRS[0] if row == 0 else PAIRS[0][::-1]
-        ids = {
-            side: [tokenizer.id_of(f"__{code}__")]
-            for side, code in zip((None, "source", "target"), ("", *pair), strict=True)
-            if side
-        } | {None: []}
-        before, after, first = (ids[side] for side in sides)
-        pairs = datasets[part].pairs
-        source, target = tokenizer.tokenize([texts[0]], add_eos=True) + tokenizer.tokenize(
-            [texts[1]]
+        tokens = dict(zip(("source", "target"), (f"__{code}__" for code in pair), strict=True))
+        readers = tokenizers[0], tokenizers[0], tokenizers[1]
+        before, after, first = (
+            [tokenizer.id_of(tokens[side])] if side else []
+            for tokenizer, side in zip(readers, sides, strict=True)
         )
+        pairs = datasets[part].pairs
+        source = tokenizers[0].tokenize(texts[0], add_eos=True)
+        target = tokenizers[1].tokenize(texts[1])
         assert pairs.source(row).tolist() == [*before, *source, *after]
         assert pairs.target(row).tolist() == [*first, *target]
     # The texts, which are also samples, stay as they are.
     assert corpus.first_validation_pairs()[0][1] == PAIRS[0]
-    assert [d.codes for d in corpus.directions("validation", (tokenizer, tokenizer)).values()] == [
-        *codes.values()
-    ]
+    directions = corpus.directions("validation", tokenizers).values()
+    assert [direction.codes for direction in directions] == [*codes.values()]
 
 
 @pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
 def test_a_training_has_the_languages_of_each_pair_also_when_it_is_resumed(
     of_languages, corpora, tmp_path, sides
 ):
-    _, tokenizer = of_languages(sides)
+    _, tokenizers = of_languages(sides)
     languages = Languages({"en": "__en__", "de": "__de__"}, *sides)
     origin, run = RunFolder(tmp_path / "origin"), RunFolder(tmp_path / "run")
-    origin.create(Recipe.from_dict(corpora), (tokenizer, tokenizer), {}, languages)
+    origin.create(Recipe.from_dict(corpora), tokenizers, {}, languages)
     recipe = Recipe.from_dict({**corpora, "training": {"start_from": str(origin.path)}})
     new = prepare(recipe, run, SINGLE_HOST, device_plan())
     run.create(new.recipe, new.tokenizers, new.digests, new.languages)
@@ -525,20 +525,20 @@ def test_a_cache_keeps_the_ids_of_each_place_of_languages_apart(of_languages, tm
     for sides in SIDES.values():
         sources = []
         for cache in (None, str(tmp_path / "cache")):
-            corpus, tokenizer = of_languages(sides, cache=cache)
-            pairs = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+            corpus, tokenizers = of_languages(sides, cache=cache)
+            pairs = corpus.datasets(tokenizers)[0]["train"].pairs
             sources.append([pairs.source(row).tolist() for row in range(len(pairs.lines))])
         assert sources[0] == sources[1]
 
 
 @pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
 def test_ids_of_languages_count_where_a_pair_may_be_too_long(of_languages, sides):
-    corpus, tokenizer = of_languages(sides)
-    pairs = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+    corpus, tokenizers = of_languages(sides)
+    pairs = corpus.datasets(tokenizers)[0]["train"].pairs
     lengths = np.maximum(pairs.source_lengths, pairs.target_lengths + 1)
     for limit in np.unique(lengths)[-5:]:
-        corpus, tokenizer = of_languages(sides, max_length=int(limit))
-        shorter = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
+        corpus, tokenizers = of_languages(sides, max_length=int(limit))
+        shorter = corpus.datasets(tokenizers)[0]["train"].pairs
         assert len(shorter.lines) == np.sum(lengths <= limit)
 
 
@@ -555,15 +555,15 @@ def test_an_imported_model_needs_the_languages_of_each_corpus_before_a_text_is_r
 ):
     corpus = corpora["data"][part][0] | {"languages": codes, "source": "missing.en"}
     data = {name: corpora["data"][name][:1] for name in ("train", "validation")}
-    corpus, tokenizer = of_languages(SIDES["M2M100"], **{**data, part: [corpus]})
+    corpus, tokenizers = of_languages(SIDES["M2M100"], **{**data, part: [corpus]})
     with pytest.raises(InputError, match=expected):
-        corpus.datasets((tokenizer, tokenizer))
+        corpus.datasets(tokenizers)
 
 
 def test_noise_is_refused_where_it_would_lose_the_ids_of_languages(of_languages):
-    corpus, tokenizer = of_languages(SIDES["M2M100"], noise={"typos": 0.5})
+    corpus, tokenizers = of_languages(SIDES["M2M100"], noise={"typos": 0.5})
     with pytest.raises(InputError, match="`data.noise` needs .* Received: typos."):
-        corpus.datasets((tokenizer, tokenizer))
+        corpus.datasets(tokenizers)
 
 
 def test_a_tag_is_a_language_of_an_imported_model_or_a_new_name(corpora):

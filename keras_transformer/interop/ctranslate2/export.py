@@ -310,7 +310,7 @@ def _stored(blocks, quantize):
 def _quantized(rows):
     """Returns rows in int8, and the factor of each."""
     largest = np.abs(rows).max(axis=1)
-    # As CTranslate2 does it, so that no factor is infinite.
+    # CTranslate2 does the same, so that no factor is infinite.
     largest = np.where(largest == 0, np.float32(127), np.maximum(largest, _LEAST))
     scales = np.float32(127) / largest
     return np.rint(rows * scales[:, None]).astype("int8"), scales
