@@ -129,6 +129,7 @@ def table(
             command = [*PROGRAM, *COMMANDS[name].format(out=outputs[name], **paths).split()]
         shutil.rmtree(outputs[name], ignore_errors=True)
         figures[name].append(measured(command, lines if name == "translate" else ""))
+        log(f"{name}: {figures[name][-1][0]:.1f} s, {figures[name][-1][1] / 1e9:.3f} GB")
     rows = []
     for name, made in outputs.items():
         seconds, peak = np.median(figures[name], axis=0).tolist()

@@ -15,18 +15,20 @@ from keras_transformer import memory
 from keras_transformer.errors import InputError
 
 GIGABYTE = 10**9
-# Growth of the peak with the weights. A search of a wider model also has larger caches.
+# Growth of the peak with the weights, of which one copy more would add 1. Pages of a file that is
+# read count here, which they do not in the tables of the documentation.
 LIMITS = {
     "tensorflow": {
-        "import": 4.0,
-        "translate": 4.8,
-        "evaluate": 5.0,
-        "litert": 5.0,
-        "ctranslate2": 8.5,
-        "saved_model": 12.0,
+        "import": 2.2,
+        "translate": 2.1,
+        "evaluate": 2.0,
+        "litert": 2.2,
+        "ctranslate2": 2.1,
+        "saved_model": 2.6,
     },
-    "jax": {"import": 2.7, "translate": 3.0},
+    "jax": {"import": 2.0, "translate": 1.8},
 }
+ROUNDS = 3
 
 
 @pytest.fixture
@@ -262,12 +264,22 @@ def test_memory_grows_as_the_weights_do(tmp_path, monkeypatch, backend):
     # Shares of libraries depend on the processes of other tests; whole processes do not.
     monkeypatch.setattr(large, "FIELD", "Rss")
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    peaks, sizes = {}, {}
-    for shape in ("toy", "60MB"):
-        report = large.table(tmp_path, shape, [*LIMITS[backend]])
-        sizes[shape] = report.figures["weights"]
-        peaks |= {(shape, row["command"]): row["peak, GB"] for row in report.figures["rows"]}
-    weights = sizes["60MB"] - sizes["toy"]
-    for command, limit in LIMITS[backend].items():
-        growth = (peaks["60MB", command] - peaks["toy", command]) / weights
-        assert growth <= limit, (command, growth, peaks)
+    # Of the same layers, vocabulary and caches, so that only the weights are larger.
+    narrow = large.SHAPES["60MB"]._replace(width=16, inner=64)
+    monkeypatch.setitem(large.SHAPES, "toy", narrow)
+    least, commands = {}, [*LIMITS[backend]]
+    for _ in range(ROUNDS):  # Compilers take up to 0.2 GB more at times.
+        sizes = {}
+        for shape in ("toy", "60MB"):
+            report = large.table(tmp_path, shape, commands)
+            sizes[shape] = report.figures["weights"]
+            for row in report.figures["rows"]:
+                key, peak = (shape, row["command"]), row["peak, GB"]
+                least[key] = min(peak, least.get(key, peak))
+        weights = sizes["60MB"] - sizes["toy"]
+        growths = {name: (least["60MB", name] - least["toy", name]) / weights for name in commands}
+        # Less than half a copy of the weights says that the narrow model's peak was one of those.
+        commands = [name for name in commands if not 0.5 < growths[name] <= LIMITS[backend][name]]
+        if not commands:
+            return
+    raise AssertionError(f"{growths}, expected 0.5 to {LIMITS[backend]}; {least}")

@@ -89,9 +89,11 @@ def verify(
         only_trained: Options that only the trained model's `translate` takes.
         **options: Options of `translate`.
     """
-    sample, options["long_input"] = chosen_texts(texts or SENTENCES, engine), "truncate"
-    if has_large_model := is_large(engine.model):
-        sample, options["batch_size"] = sample[:_LARGE_TEXTS], _LARGE_BATCH
+    has_large_model, options["long_input"] = is_large(engine.model), "truncate"
+    most = _LARGE_TEXTS if has_large_model else NUM_TEXTS
+    sample = chosen_texts(texts or SENTENCES, engine, most)
+    if has_large_model:
+        options["batch_size"] = _LARGE_BATCH
     log_step(
         f"comparing {len(sample)} translations with the trained model's, in a new process: "
         "this takes longest"
@@ -142,28 +144,28 @@ def _interruptible(function, *arguments, **options):
 
 
 def _trained_translations(engine, texts, **options):
-    """Translates with the trained model, without waiting for XLA's compiler."""
-    if isinstance(engine, ModelEngine) and not is_large(engine.model):
+    """Translates with the trained model, without XLA's compiler: it takes time and memory."""
+    if isinstance(engine, ModelEngine):
         # XLA rounds bfloat16 differently from a graph.
         with_xla = engine.model.compute_dtype != "float32"
         engine = engine.with_(frozen=True, with_xla=with_xla)
-        options["batch_size"] = NUM_TEXTS
+        options.setdefault("batch_size", NUM_TEXTS)
     return engine.translate(texts, **options)
 
 
-def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:
-    """Returns at most `NUM_TEXTS` texts of few padded lengths, since XLA compiles each length.
+def chosen_texts(texts: Sequence[str], engine: Engine, most: int = NUM_TEXTS) -> list[str]:
+    """Returns at most `most` texts of few padded lengths, since XLA compiles each length.
 
     The lengths that most of `texts` have come first; `SENTENCES` of such a length fill it up. More
-    lengths follow while there are fewer than half of `NUM_TEXTS`.
+    lengths follow while there are fewer than half of `most`.
     """
     longest, by_length = engine.max_source_length, collections.defaultdict(list)
     buckets, received = length_buckets(longest), set(texts)
     texts = [text for text in dict.fromkeys([*texts, *SENTENCES]) if text.strip()]
     for text, ids in zip(texts, engine.source_tokenizer.tokenize(texts), strict=True):
-        if not ids:
-            continue
-        by_length[bucket(min(len(ids) + 1, longest), buckets)].append(text)
+        if ids:
+            length = min(engine.source_length(text), longest)
+            by_length[bucket(length, buckets)].append(text)
     fullest_first = sorted(
         by_length.values(),
         key=lambda row: (len(received.intersection(row)), len(row)),
@@ -171,10 +173,10 @@ def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:
     )
     chosen: list[str] = []
     for row in fullest_first:
-        if len(chosen) >= NUM_TEXTS // 2:
+        if len(chosen) >= most // 2:
             break
         chosen += row
-    return chosen[:NUM_TEXTS]
+    return chosen[:most]
 
 
 def compare(

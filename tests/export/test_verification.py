@@ -177,12 +177,18 @@ class Words:
 
     max_source_length = 40
 
+    def __init__(self, language_tokens=0):
+        self.language_tokens = language_tokens
+
     @property
     def source_tokenizer(self):
         return self
 
     def tokenize(self, texts):
         return [text.split() for text in texts]
+
+    def source_length(self, text):
+        return len(text.split()) + 1 + self.language_tokens
 
 
 def test_texts_are_different_not_blank_and_of_one_padded_length_if_it_has_enough():
@@ -208,6 +214,20 @@ def test_without_texts_there_are_built_in_ones_and_too_few_are_filled_up():
     assert chosen_texts([*enough, "one two"], Words()) == enough
     fewer = [*enough[1:], "one two"]
     assert chosen_texts(fewer, Words())[: NUM_TEXTS // 2] == fewer
+
+
+def test_the_token_of_a_language_counts_in_the_padded_length():
+    fitting = [" ".join([str(i), *"ab" * 7]) for i in range(NUM_TEXTS)]  # 16 tokens with EOS
+    shorter = [" ".join([str(i), *"ab" * 6]) for i in range(NUM_TEXTS)]
+    mixed = [text for pair in zip(fitting, shorter, strict=True) for text in pair]
+    assert chosen_texts(mixed, Words()) == mixed[:NUM_TEXTS]
+    assert chosen_texts([*fitting, *shorter[1:]], Words(language_tokens=1)) == fitting
+
+
+def test_half_as_many_texts_suffice_of_one_length_where_half_as_many_are_asked_for():
+    longer = [f"{'a b ' * 10} {i}" for i in range(NUM_TEXTS // 4)]
+    assert chosen_texts([*longer, "one two"], Words(), NUM_TEXTS // 2) == longer
+    assert len(chosen_texts([], Words(), NUM_TEXTS // 2)) == NUM_TEXTS // 2
 
 
 def test_ctrl_c_ends_a_call_that_no_signal_ends():

@@ -298,13 +298,23 @@ def _rows_of(variable, weights):
     return [join(variable, [rows for weight in weights for rows in weight()])]
 
 
+class _Written(np.ndarray):
+    """An array whose bytes CTranslate2 writes without a copy: embeddings take hundreds of MB."""
+
+    def tobytes(self, order="C"):
+        return np.ascontiguousarray(self).reshape(-1).view("uint8").data
+
+
 def _stored(blocks, quantize):
     """Returns the numbers of some rows at a time as CTranslate2 stores them, and their factors."""
-    if quantize != "int8":
+    scales = None
+    if quantize == "int8":
+        numbers, scales = zip(*map(_quantized, blocks), strict=True)
+        scales = np.concatenate(scales)
+    else:
         dtype = "float32" if quantize == "none" else quantize
-        return np.concatenate([rows.astype(dtype) for rows in blocks]), None
-    numbers, scales = zip(*map(_quantized, blocks), strict=True)
-    return np.concatenate(numbers), np.concatenate(scales)
+        numbers = [rows.astype(dtype) for rows in blocks]
+    return np.concatenate(numbers).view(_Written), scales
 
 
 def _quantized(rows):

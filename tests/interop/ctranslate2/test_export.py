@@ -1,5 +1,6 @@
 import re
 import sys
+import tracemalloc
 import types
 
 import keras
@@ -221,3 +222,27 @@ def test_int8_weights_are_ctranslate2s_also_rows_of_zeros_and_matrices_with_equa
         expected = spec.weight.numpy() / spec.weight_scale.numpy()[:, None]
         received = np.asarray(read[f"{name}/layer_0/ffn/linear_0/weight"][:])
         np.testing.assert_array_equal(received, expected.astype("float32"))
+
+
+@pytest.mark.parametrize(("quantize", "item_bytes"), [("none", 4), ("float16", 2), ("int8", 1)])
+def test_embeddings_are_written_without_a_copy(
+    engine_of_theirs, tmp_path, monkeypatch, quantize, item_bytes
+):
+    sizes = dict(model_dim=64, num_heads=1, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(rows := 10_000, intermediate_dim=8, **sizes))
+    pieces = PIECES[:4] + [f"p{i}" for i in range(4, rows)]
+    their_save, peaks = engine_of_theirs.specs.TransformerSpec.save, []
+
+    def save(spec, folder):
+        tracemalloc.start()
+        their_save(spec, folder)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    monkeypatch.setattr(engine_of_theirs.specs.TransformerSpec, "save", save)
+    convert_to_ctranslate2(model, pieces, pieces, tmp_path / "model", quantize=quantize)
+    table = np.array(model.target_embedding.embeddings)
+    assert 0 < peaks[0] < table.size * item_bytes / 2
+    read = read_variables(tmp_path / "model" / "model.bin")
+    rounding = {"none": 0, "float16": 1e-3, "int8": 1e-2}[quantize] * np.abs(table).max()
+    np.testing.assert_allclose(read["decoder/embeddings/weight"][:], table, atol=rounding)
