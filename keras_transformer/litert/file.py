@@ -12,6 +12,7 @@ operators, would save less than 1% of a base-sized file.
 """
 
 import itertools
+import math
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from keras_transformer.litert.matrices import Matrix, digest
 from keras_transformer.litert.quantization import GraphQuantizer, code_index
 
 _SPARE_BYTES = 1 << 24  # of a file without its arrays
+_LARGE_INPUTS = 1 << 24  # bytes of captured tensors, from which on memory counts more than time
 IDENTIFIER = b"TFL3"
 """Bytes 4 to 8 of every LiteRT file."""
 MATRIX = "_matrix"
@@ -79,11 +81,11 @@ def converter() -> Callable[..., bytes]:
     """Returns the function that makes a LiteRT model, for a process of its own.
 
     `graph` is a serialized GraphDef without variables; `inputs` and `outputs` are the names of its
-    tensors.
+    tensors. For a function of large inputs, `through_saved_model` saves memory and costs time.
     """
     import tensorflow as tf
 
-    def convert(graph, inputs, outputs):
+    def convert(graph, inputs, outputs, through_saved_model):
         definition = tf.compat.v1.GraphDef.FromString(graph)
         function = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(definition, name=""), [])
         tensors = (
@@ -91,6 +93,8 @@ def converter() -> Callable[..., bytes]:
             for names in (inputs, outputs)
         )
         function = function.prune(*tensors)
+        if not through_saved_model:
+            return tf.lite.TFLiteConverter([function]).convert()
         specs = [
             tf.TensorSpec(tensor.shape, tensor.dtype, f"input_{number}")
             for number, tensor in enumerate(function.inputs)
@@ -99,8 +103,8 @@ def converter() -> Callable[..., bytes]:
         def named(*arguments):
             return {f"output_{number}": x for number, x in enumerate(function(*arguments))}
 
-        # Not as a function: TensorFlow's optimizer would make an array of zeros for each input, as
-        # many bytes as the weights have.
+        # TensorFlow's optimizer would make an array of zeros for each input of a function, as many
+        # bytes as the weights have.
         owner = tf.Module()
         owner.function = tf.function(named, input_signature=specs, autograph=False)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -116,7 +120,9 @@ def _request(name, function):
     if any(tensor.dtype != "float32" for tensor in function.captured_inputs):
         raise ValueError(f"{name}: a function to convert must not read variables.")
     graph = function.graph.as_graph_def().SerializeToString()
+    captured_bytes = sum(4 * math.prod(tensor.shape) for tensor in function.captured_inputs)
     return {
+        "through_saved_model": captured_bytes >= _LARGE_INPUTS,
         "graph": graph,
         "inputs": inputs,
         "outputs": [tensor.name for tensor in function.outputs],
@@ -168,6 +174,8 @@ def custom_operations(content: bytes | memoryview) -> list[str]:
 
 def _put_in_order(model):
     """Puts the inputs and outputs of a converted function into its own order."""
+    if not model.signatureDefs:  # It was no SavedModel, and has that order.
+        return
     (signature,), graph = model.signatureDefs, model.subgraphs[0]
     for side in ("inputs", "outputs"):
         indices = {entry.name.decode(): entry.tensorIndex for entry in getattr(signature, side)}

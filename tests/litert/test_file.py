@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.litert import quantization
+from keras_transformer.litert import file, quantization
 from keras_transformer.litert.file import convert, custom_operations, join, traced
 
 pytestmark = pytest.mark.tensorflow
@@ -21,8 +21,8 @@ def table():
     return rows
 
 
-@pytest.fixture(scope="module")
-def all_parts(table):
+@pytest.fixture(scope="module", params=[None, 0], ids=["in little time", "in little memory"])
+def all_parts(table, request):
     """Two of one function, rows of the table and their products with all rows; and others."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     import tensorflow as tf
@@ -67,7 +67,11 @@ def all_parts(table):
         return {f"out_{place}": numbers[f"in_{MANY - 1 - place}"] * 2.0 for place in range(MANY)}
 
     numbers = [tf.TensorSpec((1,), tf.float32, name=f"in_{place}") for place in range(MANY)]
-    return convert([*functions, ("many", traced(reversed_places, *numbers))])
+    functions.append(("many", traced(reversed_places, *numbers)))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if request.param is not None:
+            monkeypatch.setattr(file, "_LARGE_INPUTS", request.param)
+        return convert(functions)
 
 
 @pytest.fixture(scope="module")
