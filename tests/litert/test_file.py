@@ -1,3 +1,5 @@
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -131,6 +133,31 @@ def test_many_inputs_and_outputs_keep_their_names(all_parts):
     result = run(bytes(join([all_parts[5]])), "many", **numbers)
     expected = {f"out_{place}": [2 * (MANY - 1 - place)] for place in range(MANY)}
     assert {name: values.tolist() for name, values in result.items()} == expected
+
+
+@pytest.mark.parametrize(("numbers", "expected"), [(2**22 - 1, False), (2**22, True)])
+def test_from_16_mib_of_captured_tensors_on_memory_counts_more_than_time(
+    monkeypatch, numbers, expected
+):
+    import tensorflow as tf
+
+    class Converter(contextlib.nullcontext):
+        def __enter__(self):
+            return self
+
+        def start(self): ...
+
+        def send(self, through_saved_model, **request):
+            requests.append(through_saved_model)
+
+        def receive(self):
+            return b""
+
+    requests, captured = [], tf.zeros((numbers,))
+    monkeypatch.setattr(file, "ChildProcess", Converter)
+    spec = tf.TensorSpec((1,), tf.float32, name="values")
+    convert([("sum", traced(lambda values: {"sum": values + captured[:1]}, spec))])
+    assert requests == [expected]
 
 
 @pytest.mark.slow
