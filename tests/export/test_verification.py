@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -274,3 +275,38 @@ def test_of_a_large_model_few_texts_are_compared_one_model_at_a_time(monkeypatch
     else:
         assert [event[0] for event in events] == ["export", "model"]
     assert report["texts"] == report["equal"] == events[0][1]
+
+
+@pytest.mark.parametrize(("large", "texts", "rows"), [(True, 32, 4), (False, NUM_TEXTS, NUM_TEXTS)])
+def test_a_large_model_has_fewer_texts_and_small_batches_and_is_freed_before_its_export_is_read(
+    monkeypatch, large, texts, rows
+):
+    events = []
+
+    class Trained(Words):
+        model = types.SimpleNamespace(compute_dtype="float32")
+        languages = None
+
+        def with_(self, **options):
+            assert options["with_xla"] is False
+            return self
+
+        def translate(self, texts, **options):
+            events.append(("trained", len(texts), options["batch_size"]))
+            return [Translation(text, 0.0) for text in texts]
+
+    class Child:
+        def send(self, texts, **options):
+            events.append(("sent", len(texts)))
+            self.texts = texts
+
+        def receive(self):
+            return [Translation(text, 0.0) for text in self.texts]
+
+    monkeypatch.setattr(verification, "ModelEngine", Trained)
+    monkeypatch.setattr(verification, "is_large", lambda model: large)
+    monkeypatch.setattr(verification, "free", lambda model: events.append(("freed",)))
+    report = verification.verify(Child(), Trained(), None, TOLERANCES["none"])
+    trained, sent = ("trained", texts, rows), ("sent", texts)
+    assert events == ([trained, ("freed",), sent] if large else [sent, trained])
+    assert report["texts"] == report["equal"] == texts
