@@ -43,7 +43,7 @@ SHAPES = {
     "1.3B": Shape(1024, 16, 24, 8192),
 }
 COMMANDS = {
-    "import": "import {model} --output {run}",
+    "import": "import {model} --dtype {dtype} --output {run}",
     "translate": "translate --model {run} --from en --to de --beam-size 4",
     "evaluate": (
         "evaluate --model {run} --from en --to de --beam-size 4 --source {text} --reference {text}"
@@ -90,6 +90,7 @@ def table(
     commands: Sequence[str] = tuple(COMMANDS),
     longest: int = 128,
     rounds: int = 1,
+    dtype: Literal["float32", "float16"] = "float32",
 ) -> Report:
     """Peak memory, seconds and file sizes of each command on a model of random weights.
 
@@ -100,15 +101,17 @@ def table(
             `peer-transformers`, and `peer-ctranslate2` after `ctranslate2`.
         longest: Tokens of each translation, since random weights end none before the limit.
         rounds: Times that all commands run, in turn; the medians are shown.
+        dtype: Of the run's weights, to which the peaks are compared.
     """
     if unknown := set(commands) - {*COMMANDS, *PEERS}:
         rule = f"`commands` must be of {', '.join([*COMMANDS, *PEERS])}"
         raise InputError(f"{rule}. Received: {', '.join(sorted(unknown))}.")
     work.mkdir(parents=True, exist_ok=True)
-    model, run = work / f"model-{shape}", work / f"run-{shape}"
+    model, run = work / f"model-{shape}", work / f"run-{shape}-{dtype}"
     if not model.exists():
         make_model(model, SHAPES[shape])
     weights = (model / "model.safetensors").stat().st_size / 1e9
+    weights /= 4 / np.dtype(dtype).itemsize
     log(f"{shape}: {weights:.2f} GB of weights")
     sentence = "A dog plays with a ball in the snow, and a man looks on.\n"
     lines, text = sentence * _SENTENCES, work / "text"
@@ -116,7 +119,7 @@ def table(
     text.write_text("".join(f"{number} {sentence}" for number in range(4 * _SENTENCES)))
     recipe = work / "lora.yaml"
     recipe.write_text(_LORA.format(run=run, text=text))
-    paths = {"model": model, "run": run, "text": text, "recipe": recipe}
+    paths = {"dtype": dtype, "model": model, "run": run, "text": text, "recipe": recipe}
     outputs = {name: run if name == "import" else work / f"export-{name}" for name in commands}
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _, name in itertools.product(range(rounds), commands):

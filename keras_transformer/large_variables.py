@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 _BLOCK = 1 << 22  # numbers
+_MOST = float(np.finfo("float16").max)
 _ALIGNMENT = 64  # bytes; TensorFlow copies other arrays
 _values_follow: contextvars.ContextVar = contextvars.ContextVar("values_follow", default=False)
 _last_use: contextvars.ContextVar = contextvars.ContextVar("last_use", default=False)
@@ -104,16 +105,21 @@ def assign_rows(variable: keras.Variable, blocks: Iterable[Any]) -> None:
     """Assigns consecutive rows: arrays that have the variable's rows together.
 
     Raises:
-        ValueError: The arrays have other shapes, or more or fewer rows, than the variable.
+        ValueError: The arrays have other shapes, or more or fewer rows, than the variable. Its
+            dtype has 16 bits, and a number is beyond float16.
     """
     shape, start = tuple(variable.shape), 0
-    rows = _shareable(shape, variable.dtype)
+    rows, is_half = _shareable(shape, variable.dtype), "16" in variable.dtype
     for block in blocks:
         stop = start + block.shape[0]
         if block.shape[1:] != shape[1:] or stop > shape[0]:
             raise ValueError(_mismatch(variable, (stop, *block.shape[1:])))
         for first, last in _ranges(block.shape):
-            rows[start + first : start + last] = block[first:last]
+            numbers = block[first:last]
+            if is_half and (most := np.abs(numbers).max(initial=0)) > _MOST:
+                rule = f"{variable.path} in {variable.dtype} must have numbers up to {_MOST:,.0f}"
+                raise ValueError(f"{rule}. Received: {float(most):,.0f}.")
+            rows[start + first : start + last] = numbers
         start = stop
     if start != shape[0]:
         raise ValueError(_mismatch(variable, (start, *shape[1:])))

@@ -8,7 +8,7 @@ from keras_transformer.cli.arguments import add_options, option_values, sigterm_
 from keras_transformer.errors import InputError
 from keras_transformer.imports import import_keras
 from keras_transformer.reading import expanded_path
-from keras_transformer.runs.model_file import MATRIX_DTYPES
+from keras_transformer.runs.model_file import WEIGHT_DTYPES
 
 # How often a training has weights in memory: with gradients and the optimizer's two slots, and the
 # copy that is saved.
@@ -19,9 +19,7 @@ _NAME = "a folder; an archive .zip, .tar.gz or .argosmodel, or its URL; "
 _NAME += "ORGANIZATION/NAME[@REVISION] of Hugging Face; firefox:en-de[/tiny]; argos:en-de"
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
-_DTYPE = (
-    f"dtype of the matrices in the run's file: {', '.join(MATRIX_DTYPES)}; default: the model's own"
-)
+_DTYPE = f"dtype of the run's weights: {', '.join(WEIGHT_DTYPES)}; default: the model's own"
 
 
 def _add_demo_options(command):
@@ -67,7 +65,7 @@ def _add_import_options(command):
     )
     command.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add_options(
-        command, ("samples", str, "FILE", _SAMPLES), ("dtype", MATRIX_DTYPES, "DTYPE", _DTYPE)
+        command, ("samples", str, "FILE", _SAMPLES), ("dtype", WEIGHT_DTYPES, "DTYPE", _DTYPE)
     )
     command.add_argument(
         "--sentencepiece", nargs="+", metavar="FILE", help=_SENTENCEPIECE, default=argparse.SUPPRESS

@@ -146,8 +146,10 @@ def _interruptible(function, *arguments, **options):
 def _trained_translations(engine, texts, **options):
     """Translates with the trained model, without XLA's compiler: it takes time and memory."""
     if isinstance(engine, ModelEngine):
-        # XLA rounds bfloat16 differently from a graph.
-        with_xla = engine.model.compute_dtype != "float32"
+        model = engine.model
+        # XLA rounds bfloat16 differently from a graph, and a graph casts large matrices slowly.
+        is_cast = is_large(model) and model.variable_dtype != "float32"
+        with_xla = is_cast or model.compute_dtype != "float32"
         engine = engine.with_(frozen=True, with_xla=with_xla)
         options.setdefault("batch_size", NUM_TEXTS)
     return engine.translate(texts, **options)

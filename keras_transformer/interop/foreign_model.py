@@ -40,6 +40,7 @@ class FileArray:
         read: Function that reads it.
         read_rows: Function that reads the rows from one index up to another one, where the file
             allows that.
+        dtype: Dtype of the numbers.
     """
 
     def __init__(
@@ -47,18 +48,27 @@ class FileArray:
         shape: tuple[int, ...],
         read: Callable[[], np.ndarray],
         read_rows: Callable[[int, int], np.ndarray] | None = None,
+        dtype: Any = "float32",
     ):
         self.shape, self._read, self._read_rows = shape, read, read_rows
+        self.dtype = np.dtype(dtype)
 
     @classmethod
     def at(cls, path: Path, dtype: Any, offset: int, shape: tuple[int, ...]) -> "FileArray":
         """Returns the array of consecutive numbers from an offset in bytes on."""
         count = math.prod(shape)
-        return cls(shape, lambda: np.fromfile(path, dtype, count, offset=offset).reshape(shape))
+        return cls(
+            shape,
+            lambda: np.fromfile(path, dtype, count, offset=offset).reshape(shape),
+            None,
+            dtype,
+        )
 
-    def changed(self, function: Callable[[np.ndarray], np.ndarray]) -> "FileArray":
-        """Returns the array that a function makes of this array when it is read."""
-        return FileArray(self.shape, lambda: function(self._read()))
+    def changed(
+        self, function: Callable[[np.ndarray], np.ndarray], dtype: Any = "float32"
+    ) -> "FileArray":
+        """Returns the array, of a dtype, that a function makes of this array when it is read."""
+        return FileArray(self.shape, lambda: function(self._read()), None, dtype)
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
         """Returns the rows of ids in their order; reads few others."""
@@ -100,7 +110,8 @@ class Tensors:
 
     def __init__(self, arrays: Mapping[str, np.ndarray | FileArray], file: Any):
         self.arrays, self.file = dict(arrays), file
-        self._dtypes: set[str] = set()  # of the matrices that were read
+        dtypes = {array.dtype for array in arrays.values() if len(array.shape) > 1}
+        self._dtype = dtypes.pop() if len(dtypes) == 1 else None
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays
@@ -126,8 +137,6 @@ class Tensors:
     def _numbers(self, name, read):
         try:
             numbers = np.asarray(read())
-            if numbers.ndim > 1:
-                self._dtypes.add(str(numbers.dtype))
             return numbers if numbers.dtype in _HALVES else np.asarray(numbers, "float32")
         except (ValueError, TypeError) as error:
             rule = f"{self.file}: a tensor must have numbers"
@@ -135,14 +144,13 @@ class Tensors:
 
     @property
     def dtype(self) -> str:
-        """The dtype in 16 bits of all matrices that were read, otherwise "float32"."""
-        (dtype, *others) = self._dtypes or {"float32"}
-        return "float32" if others or dtype not in map(str, _HALVES) else dtype
+        """The dtype in 16 bits of all matrices, otherwise "float32"."""
+        return str(self._dtype) if self._dtype in _HALVES else "float32"
 
     @property
-    def bytes(self) -> int:
-        """Size of all weights in float32."""
-        return 4 * sum(math.prod(array.shape) for array in self.arrays.values())
+    def count(self) -> int:
+        """Number of all weights."""
+        return sum(math.prod(array.shape) for array in self.arrays.values())
 
     @property
     def tied_embeddings(self) -> str:

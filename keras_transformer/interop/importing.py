@@ -22,7 +22,7 @@ from keras_transformer.memory import expect_weights
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import check_choice, option, options_class, parse_options
 from keras_transformer.reading import read_lines
-from keras_transformer.runs.model_file import MATRIX_DTYPES, save_model
+from keras_transformer.runs.model_file import WEIGHT_DTYPES, save_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RunFiles
 from keras_transformer.runs.sections import DecodingSection
 from keras_transformer.text import Tokenizer
@@ -156,8 +156,11 @@ def _model_folders(folder, levels):
     return folders
 
 
-def _import(local: LocalModel, sentencepiece):
-    """Reads a model as `import_model` does; also returns it as its folder has it."""
+def _import(local: LocalModel, sentencepiece, dtype: str | None = "float32"):
+    """Reads a model as `import_model` does; also returns it as its folder has it.
+
+    Its weights have a dtype of `WEIGHT_DTYPES`, or that of the folder.
+    """
     show(f"{local.name}: reading the model")
     foreign_model = read_model(local.folder, sentencepiece)
     for note in (*foreign_model.notes, "making the tokenizers"):
@@ -174,13 +177,17 @@ def _import(local: LocalModel, sentencepiece):
     fields["tie_embeddings"] = foreign_model.tensors.tied_embeddings
     if source != target:
         fields["target_vocabulary_size"] = target.vocabulary_size
-    expect_weights(foreign_model.tensors.bytes, f"{local.name}: the import")
+    dtype = dtype or foreign_model.tensors.dtype
+    size = foreign_model.tensors.count * (4 if dtype == "float32" else 2)
+    expect_weights(size, f"{local.name}: the import")
     import_keras()
     from keras_transformer.large_variables import values_follow
+    from keras_transformer.layers.half_precision import HalfPrecisionWeights
     from keras_transformer.models import Transformer
 
+    policy = dtype if dtype == "float32" else HalfPrecisionWeights(dtype)
     with values_follow():
-        model = Transformer(TransformerConfig(**fields))
+        model = Transformer(TransformerConfig(**fields), dtype=policy)
     show(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
     decoding = dict(foreign_model.decoding)
@@ -205,8 +212,9 @@ def import_run(
         samples: Path of source sentences that exports are verified with; built-in ones by default.
         overwrite: Whether an existing run is replaced.
         sentencepiece: SentencePiece files of a model of CTranslate2; see `import_model`.
-        dtype: Of the matrices in the run's file: "float32", or "float16" or "bfloat16" for half the
-            size. By default as in the imported file. Computations are in float32.
+        dtype: Of the run's weights: "float32", or "float16" or "bfloat16" for half the file and
+            half the memory. By default that of the imported file's matrices. Computations are in
+            float32.
 
     Returns:
         `output`.
@@ -216,7 +224,7 @@ def import_run(
             be made, or another process writes to it.
     """
     if dtype is not None:
-        check_choice("dtype", dtype, MATRIX_DTYPES)
+        check_choice("dtype", dtype, WEIGHT_DTYPES)
     run = RunFiles(output)
     inputs = {"the model": folder, "--samples": samples}
     check = functools.partial(run.check_replaceable, overwrite, inputs)
@@ -224,7 +232,7 @@ def import_run(
         check()
         sample_texts = None if samples is None else read_lines(samples)[:MAX_SAMPLE_PAIRS]
         with _local_model(folder, output) as local:
-            imported, foreign_model = _import(local, sentencepiece)
+            imported, foreign_model = _import(local, sentencepiece, dtype)
             origin = local.origin(model_folder(local.folder))
             origin = parse_options(OriginSection, origin, f"{folder}: ")
         model, source_tokenizer, target_tokenizer, decoding = imported
@@ -255,7 +263,7 @@ def import_run(
             new_run.write_sample_pairs((text, "") for text in texts)
             if foreign_model.shortlist is not None:
                 foreign_model.shortlist.save(new_run.shortlist_file)
-            save_model(model, new_run.model_file, dtype or foreign_model.tensors.dtype)
+            save_model(model, new_run.model_file)
     return str(output)
 
 

@@ -141,4 +141,7 @@ def _assign(variable, values, file, inner_axis=None):
         raise InputError(f"{rule}. Received: {received(values.shape)}.")
     from keras_transformer.large_variables import assign_rows  # Late: it imports Keras.
 
-    assign_rows(variable, [values if isinstance(values, Table) else values.reshape(shape)])
+    try:
+        assign_rows(variable, [values if isinstance(values, Table) else values.reshape(shape)])
+    except ValueError as error:  # numbers that half precision does not have
+        raise InputError(f"{file}: {error} Import it with `--dtype float32`.") from None

@@ -8,11 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.layers.half_precision import NarrowWeights, matmul
 from keras_transformer.layers.masks import IS_EARLY_KERAS, MaskedLayer
 from keras_transformer.options import check_positive
 
 
-class Projection(keras.layers.EinsumDense):
+class Projection(NarrowWeights, keras.layers.EinsumDense):
     """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
 
     It multiplies rows with one matrix: with TensorFlow's gradient of a product over several axes,
@@ -44,7 +45,8 @@ class Projection(keras.layers.EinsumDense):
         rows = ops.reshape(inputs, (-1, math.prod(frozen_kernel(self).shape) // width))
         outputs = _product(self, rows, width)
         if self.bias is not None:
-            outputs = outputs + ops.reshape(self.bias, (width,))
+            bias = ops.cast(ops.reshape(self.bias, (width,)), outputs.dtype)
+            outputs = outputs + bias
         return ops.reshape(outputs, (*ops.shape(inputs)[:2], *output_axes))
 
     def quantize(self, mode=None, type_check=True, config=None):
@@ -52,15 +54,13 @@ class Projection(keras.layers.EinsumDense):
         super().quantize(mode, type_check=False, config=config)
 
 
-class Dense(keras.layers.Dense):
+class Dense(NarrowWeights, keras.layers.Dense):
     """A `keras.layers.Dense` that computes LoRA without a sum of matrices."""
 
     def call(self, inputs, training=None):
-        if not self.lora_enabled:
-            return super().call(inputs, training=training)
         outputs = _product(self, inputs, self.units)
         if self.bias is not None:
-            outputs = outputs + self.bias
+            outputs = outputs + ops.cast(self.bias, outputs.dtype)
         return outputs if self.activation is None else self.activation(outputs)
 
     def quantize(self, mode=None, type_check=True, config=None):
@@ -74,8 +74,8 @@ def _product(layer, rows, width):
     layers at the same time; in `x · W + (x · A) · B` nothing is.
     """
     if not layer.lora_enabled:
-        return ops.matmul(rows, ops.reshape(layer.kernel, (-1, width)))
-    outputs = ops.matmul(rows, ops.reshape(frozen_kernel(layer), (-1, width)))
+        return matmul(rows, ops.reshape(layer.kernel, (-1, width)))
+    outputs = matmul(rows, ops.reshape(frozen_kernel(layer), (-1, width)))
     # A kernel into heads has a first matrix for each head, and one second matrix.
     rank, columns = layer.lora_kernel_b.shape
     heads = width // columns

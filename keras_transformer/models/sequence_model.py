@@ -16,6 +16,7 @@ from keras_transformer.layers import (
     masks,
 )
 from keras_transformer.layers.kv_cache import DecodingCache
+from keras_transformer.layers.projection import Dense
 from keras_transformer.layers.quantization import dtype_config
 from keras_transformer.models.config import ModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_numbers
@@ -89,7 +90,7 @@ class SequenceModel(keras.Model):
 
     def _projection(self, use_bias=False):
         size = self.config.output_vocabulary_size
-        return keras.layers.Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name="output")
+        return Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name="output")
 
     def _positions(self, side):
         """Makes the layer of vectors of positions, where there are such vectors."""

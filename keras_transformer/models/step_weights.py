@@ -21,6 +21,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.blocks import StepSublayers
+from keras_transformer.layers.half_precision import is_narrower, logits_of_rows, matmul
 from keras_transformer.layers.mixer import Projections
 from keras_transformer.layers.projection import Projection
 
@@ -71,7 +72,7 @@ def _block_weights(block, one_row, cached, dtype):
         layers = [*inner_layers, outer_layer]
         if not all(layer is None or _is_plain(layer, dtype) for layer in layers):
             return ()
-        *inner, outer = (layer and _linear(layer, dtype) for layer in layers)
+        *inner, outer = (layer and _linear(layer, dtype, cached) for layer in layers)
         if len(inner) > 1 and not one_row and math.prod(inner[0].matrix.shape) <= _MOST_JOINED:
             inner = [Linear.concat(*inner)]
         if cached:
@@ -92,9 +93,9 @@ def _output_weights(model, one_row, cached, dtype):
     if model.output_projection is not None:
         if not _is_plain(model.output_projection, dtype):
             return ()
-        output = _linear(model.output_projection, dtype)
+        output = _linear(model.output_projection, dtype, cached)
     else:
-        table = ops.cast(model.target_embedding.table(), dtype)
+        table = _matrix(model.target_embedding.table(), dtype, cached)
         bias = model.target_embedding.output_bias
         if bias is not None:
             bias = ops.cast(ops.convert_to_tensor(bias), dtype)
@@ -107,10 +108,24 @@ def _is_plain(projection, dtype):
     return projection.quantization_mode is None and projection.compute_dtype == dtype
 
 
-def _linear(projection, dtype):
+def _matrix(values, dtype, cached):
+    """Returns a matrix in the dtype, or a large one of half precision as it is.
+
+    Each product with it casts it, as its copies should not be in memory at the same time.
+    """
+    values = ops.convert_to_tensor(values)
+    is_large = math.prod(values.shape) > _MOST_JOINED
+    return (
+        values
+        if is_large and not cached and is_narrower(values, dtype)
+        else ops.cast(values, dtype)
+    )
+
+
+def _linear(projection, dtype, cached):
     """A `Dense` or a `Projection` as a `Linear`."""
     width = math.prod(_output_axes(projection))
-    kernel = ops.cast(ops.convert_to_tensor(projection.kernel), dtype)
+    kernel = _matrix(projection.kernel, dtype, cached)
     bias = projection.bias
     if bias is not None:
         bias = ops.reshape(ops.cast(ops.convert_to_tensor(bias), dtype), (width,))
@@ -236,7 +251,7 @@ class Linear(NamedTuple):
         return self
 
     def __call__(self, inputs):
-        return _biased(ops.matmul(inputs, self.matrix), self.bias)
+        return _biased(matmul(inputs, self.matrix), self.bias)
 
 
 class SplitLinear(NamedTuple):
@@ -278,7 +293,7 @@ class TableLinear(NamedTuple):
 
     def __call__(self, inputs):
         # The table is the first factor: XLA would copy a transposed second one at each product.
-        return _biased(ops.transpose(ops.matmul(self.table, ops.transpose(inputs))), self.bias)
+        return _biased(ops.transpose(logits_of_rows(self.table, inputs)), self.bias)
 
 
 def _on_cpu():

@@ -22,9 +22,8 @@ _HEADER, _SIZES = 30, 26  # bytes before a member's name, and before the sizes o
 _LARGE_SIZES = 20  # bytes of a member's extra field with its sizes, for more than 4 GiB
 _PADDING = 0xD935  # an extra field of zeros before a member's content, as Android has it
 _COPIED_BYTES = 1 << 22
-_HALVES = (b"float16", b"bfloat16")  # comments of archives whose matrices have these dtypes
-MATRIX_DTYPES = ("float32", "float16", "bfloat16")
-"""Dtypes that the matrices of a file may have."""
+WEIGHT_DTYPES = ("float32", "float16", "bfloat16")
+"""Dtypes that the weights of a file may have."""
 
 
 def load_model(path: str | os.PathLike, compile: bool):
@@ -88,25 +87,13 @@ def _is_in_place(member, path):
 
 def weight_bytes(path: pathlib.Path) -> int:
     """Returns the bytes that the weights of a `.keras` file take in memory; 0 without a file."""
-    if not path.is_file():
-        return 0
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return path.stat().st_size * (2 if archive.comment in _HALVES else 1)
-    except (OSError, zipfile.BadZipFile):  # `load_model` says what is wrong.
-        return path.stat().st_size
+    return path.stat().st_size if path.is_file() else 0
 
 
-def save_model(model, path: str | os.PathLike, dtype: str = "float32") -> None:
+def save_model(model, path: str | os.PathLike) -> None:
     """Saves a model under a temporary name, then renames it: `path` is never half a file.
 
     Keras would build the file in memory. It writes the file's parts to a folder instead.
-
-    Args:
-        model: The model.
-        path: Path of the file.
-        dtype: Of the matrices in the file, "float16" or "bfloat16" for half the size. Keras loads
-            them in the dtype of the model.
     """
     variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
     size = sum(math.prod(variable.shape) for variable in variables) * _MAX_ITEM_BYTES
@@ -114,39 +101,11 @@ def save_model(model, path: str | os.PathLike, dtype: str = "float32") -> None:
         # For the parts and the file: HDF5 crashes on a full disk.
         check_space(temporary, 2 * (size + _FREE_BYTES))
         model.save(folder, zipped=False)
-        weights = folder / _WEIGHTS
-        if dtype != "float32":
-            weights = _narrow(weights, dtype)
         with zipfile.ZipFile(temporary, "w") as archive:
-            archive.comment = b"" if dtype == "float32" else dtype.encode()
-            _write_weights(archive, weights)
+            _write_weights(archive, folder / _WEIGHTS)
             for part in filter(pathlib.Path.is_file, sorted(folder.rglob("*"))):
                 if not part.name.startswith(_WEIGHTS):
                     archive.write(part, part.relative_to(folder))
-
-
-def _narrow(path, dtype):
-    """Writes a file of weights again, with matrices in 16 bits as Keras writes them."""
-    import h5py
-    import ml_dtypes
-
-    narrow = path.with_name(f"{path.name}.narrow")
-    with h5py.File(path) as wide, h5py.File(narrow, "w") as file:
-
-        def copy(name, item):
-            if isinstance(item, h5py.Group):
-                file.require_group(name).attrs.update(item.attrs)
-            elif item.ndim < 2 or item.dtype != "float32":
-                wide.copy(item, file, name)
-            else:
-                new = file.create_dataset(
-                    name, data=item[:].astype(getattr(ml_dtypes, dtype, dtype))
-                )
-                if dtype == "bfloat16":
-                    new.attrs["dtype"] = dtype
-
-        wide.visititems(copy)
-    return narrow
 
 
 def _write_weights(archive, path):

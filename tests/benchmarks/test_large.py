@@ -8,15 +8,17 @@ from benchmarks import large, large_peers
 
 
 @pytest.mark.slow(after=1)
-def test_a_table_of_two_commands_on_a_small_model(tmp_path, capsys):
-    large.main(["--work", str(tmp_path), "--shape", "toy", "--commands", "import", "translate"])
+@pytest.mark.parametrize(("dtype", "share"), [("float32", 1), ("float16", 0.5)])
+def test_a_table_of_two_commands_on_a_small_model(tmp_path, capsys, dtype, share):
+    words = ["--shape", "toy", "--dtype", dtype, "--commands", "import", "translate"]
+    large.main(["--work", str(tmp_path), *words])
     report = json.loads(capsys.readouterr().out)
     assert [row["command"] for row in report["rows"]] == ["import", "translate"]
     # TensorFlow alone has more than a third of a gigabyte.
     assert all(0.3 < row["peak, GB"] < 2 and row["seconds"] > 1 for row in report["rows"])
     size = (tmp_path / "model-toy" / "model.safetensors").stat().st_size
-    assert report["weights"] == pytest.approx(size / 1e9)
-    assert report["rows"][0]["MB"] >= size // 10**6
+    assert report["weights"] == pytest.approx(share * size / 1e9)
+    assert share <= report["rows"][0]["MB"] / (size / 1e6) < share + 0.5
 
 
 def test_an_unknown_command_is_one_line(tmp_path, capsys):

@@ -277,18 +277,20 @@ def test_of_a_large_model_few_texts_are_compared_one_model_at_a_time(monkeypatch
     assert report["texts"] == report["equal"] == events[0][1]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])  # of the weights
 @pytest.mark.parametrize(("large", "texts", "rows"), [(True, 32, 4), (False, NUM_TEXTS, NUM_TEXTS)])
 def test_a_large_model_has_fewer_texts_and_small_batches_and_is_freed_before_its_export_is_read(
-    monkeypatch, large, texts, rows
+    monkeypatch, large, texts, rows, dtype
 ):
     events = []
 
     class Trained(Words):
-        model = types.SimpleNamespace(compute_dtype="float32")
+        model = types.SimpleNamespace(compute_dtype="float32", variable_dtype=dtype)
         languages = None
 
         def with_(self, **options):
-            assert options["with_xla"] is False
+            # Without XLA, each product would cast its large matrix slowly.
+            assert options["with_xla"] == (large and dtype == "float16")
             return self
 
         def translate(self, texts, **options):

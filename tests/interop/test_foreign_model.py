@@ -66,6 +66,6 @@ def test_rows_that_are_no_numbers_are_one_line():
         tensors.get_rows("Wemb")[np.array([0])]
 
 
-def test_the_bytes_of_a_model_are_those_of_float32():
+def test_the_weights_of_a_model_are_counted():
     arrays = {"a": ROWS.astype("float16"), "b": file_array([])}
-    assert Tensors(arrays, "file").bytes == 4 * 80
+    assert Tensors(arrays, "file").count == 80

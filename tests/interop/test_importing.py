@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import struct
-import zipfile
 from unittest import mock
 
 import ml_dtypes
@@ -16,6 +15,7 @@ import pytest
 import yaml
 from marian_toys import SOURCES, TARGETS, TOYS, changed, student
 from model_servers import FileServer, make_tar, make_zip
+from reference import float64
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
@@ -343,23 +343,49 @@ def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, dtype, comment",
+    "name, dtype, in_file",
     [
-        ("pre_silu_relative_float16", None, b""),  # Its tables are multiplied in float32.
-        ("pre_silu_relative_float16", "float16", b"float16"),
-        ("from_marian_hf_int8", None, b""),
-        ("from_marian_hf_int8", "bfloat16", b"bfloat16"),
+        ("pre_silu_relative_float16", None, "float32"),  # Its tables are multiplied in float32.
+        ("pre_silu_relative_float16", "float16", "float16"),
+        ("from_marian_hf_int8", None, "float32"),
+        ("from_marian_hf_int8", "bfloat16", "bfloat16"),
     ],
 )
-def test_a_run_has_the_models_dtype_or_the_chosen_one(tmp_path, name, dtype, comment):
+def test_a_run_has_the_models_dtype_or_the_chosen_one(tmp_path, name, dtype, in_file):
     folder = pathlib.Path(__file__).parents[1] / "data" / "ctranslate2" / name
     import_run(folder, tmp_path / "run", dtype=dtype)
-    with zipfile.ZipFile(tmp_path / "run" / "model.keras") as archive:
-        assert archive.comment == comment
     received, expected = RunFiles(tmp_path / "run").model(), import_model(folder).model
-    tolerance = {b"": 0, b"float16": 2**-11, b"bfloat16": 2**-8}[comment]
+    # Half precision takes half the memory, too, as XLA computes with it.
+    in_memory = "float32" if in_file == "float32" else "float16"
+    assert {weight.dtype for weight in received.weights} == {in_memory}
+    tolerance = {"float32": 0, "float16": 2**-11, "bfloat16": 2**-8}[in_file]
     for ours, theirs in zip(received.weights, expected.weights, strict=True):
+        ours, theirs = float64(ours), float64(theirs)
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance * 1e-4)
+        rounded = theirs.astype(getattr(ml_dtypes, in_file, in_file)).astype("float64")
+        np.testing.assert_allclose(ours, rounded, atol=3e-8)  # what float16 rounds
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["Wemb", "encoder_l1_self_Wq", "encoder_l1_ffn_b1"])
+def test_numbers_beyond_float16_are_one_line_and_no_run(tmp_path, name, dtype, sign):
+    folder = changed(tmp_path)
+    arrays = dict(np.load(folder / "model.npz"))
+    for number, is_right in ((65504, True), (65536, False)):
+        arrays[name].flat[-1] = sign * number
+        np.savez(folder / "model.npz", **arrays)
+        if is_right:
+            import_run(folder, tmp_path / "run", dtype=dtype, overwrite=True)
+            shutil.rmtree(tmp_path / "run")
+            continue
+        rule = (
+            f"in {dtype} must have numbers up to 65,504. Received: 65,536. Import it with `--dtype"
+        )
+        with pytest.raises(InputError, match=rule):
+            import_run(folder, tmp_path / "run", dtype=dtype)
+        assert not (tmp_path / "run").exists()
+        import_run(folder, tmp_path / "run")  # Its own dtype has them.
 
 
 def test_a_dtype_without_such_matrices_is_one_line(tmp_path):
@@ -380,7 +406,4 @@ def test_a_dtype_without_such_matrices_is_one_line(tmp_path):
     ],
 )
 def test_the_dtype_of_tensors_is_in_16_bits_if_all_matrices_are(arrays, dtype):
-    tensors = Tensors(arrays, "a file")
-    for name in arrays:
-        tensors.get(name)
-    assert tensors.dtype == dtype
+    assert Tensors(arrays, "a file").dtype == dtype

@@ -10,8 +10,9 @@ import sentencepiece
 import yaml
 
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.interop.importing import import_model
+from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.interop.marian import reader as marian
+from keras_transformer.runs.run_files import RunFiles
 
 pytestmark = pytest.mark.tensorflow
 
@@ -69,11 +70,14 @@ def test_hugging_faces_logits_are_those_of_an_independent_reference(make, tmp_pa
 @pytest.mark.slow(after=1)
 @pytest.mark.parametrize("kind", ["m2m100", "nllb", "small100"])
 def test_logits_of_a_model_of_many_languages_are_those_of_an_independent_reference(
-    make, tmp_path, kind
+    make, tmp_path, tmp_path_factory, kind
 ):
     pytest.importorskip("safetensors", reason="comes with the extra [import]")
     tensors, names = make.make_m2m100(tmp_path, kind)
     toy = import_model(tmp_path)
+    # Its file is in float16, and so is the run of it, also in memory.
+    in_run = RunFiles(import_run(tmp_path, tmp_path_factory.mktemp("run") / "run")).model()
+    assert {weight.dtype for weight in in_run.weights} == {"float16"}
     assert toy.source_tokenizer is toy.target_tokenizer and toy.source_tokenizer.kind == "bpe"
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / make.PIECES))
     # Ours of the file's ids: it begins with <s>, <pad>, </s> and <unk>.
@@ -94,5 +98,6 @@ def test_logits_of_a_model_of_many_languages_are_those_of_an_independent_referen
             tensors, options | marian_reference.OF_M2M100, *rows, start=names.index("</s>")
         )
         inputs = ours[rows[:1]], np.array([[1, *ours[rows[1][:-1]]]])
-        received = np.asarray(toy.model(inputs))[0]
-        np.testing.assert_allclose(received[:, ours], expected, atol=1e-4)
+        for model in (toy.model, in_run):
+            received = np.asarray(model(inputs))[0]
+            np.testing.assert_allclose(received[:, ours], expected, atol=1e-4)

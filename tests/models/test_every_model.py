@@ -8,6 +8,7 @@ import pytest
 from reference import float64
 
 from keras_transformer import layers
+from keras_transformer.layers.half_precision import HalfPrecisionWeights
 from keras_transformer.models import config, model_of
 
 VOCABULARY, WIDTH, LABELS = 23, 12, 3
@@ -165,6 +166,27 @@ def test_a_clone_and_a_saved_model_compute_what_the_model_computes(kind, tmp_pat
     assert type(loaded) is type(model) and loaded.config == model.config
     for copy in (clone, loaded):
         np.testing.assert_array_equal(outputs(copy, inputs), outputs(model, inputs))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    # Keras draws the initial weights of recurrent layers in no narrower dtype.
+    [*((kind, "float16") for kind in CONFIGURATIONS if kind != "recurrent"), ("turns", "bfloat16")],
+)
+def test_weights_of_half_precision_are_computed_in_float32_and_loaded_as_float16(
+    kind, dtype, tmp_path
+):
+    wide, inputs = model_of(CONFIGURATIONS[kind]), inputs_of(kind)[0]
+    narrow = model_of(CONFIGURATIONS[kind], dtype=HalfPrecisionWeights(dtype))
+    narrow.set_weights([float64(weight) for weight in make(kind).weights])
+    wide.set_weights([float64(weight) for weight in narrow.weights])
+    narrow.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert {weight.dtype for weight in narrow.weights} == {dtype}
+    assert {weight.dtype for weight in loaded.weights} == {"float16"}
+    for model in (narrow, loaded):
+        assert keras.backend.standardize_dtype(model(inputs).dtype) == "float32"
+        np.testing.assert_allclose(outputs(model, inputs), outputs(wide, inputs), atol=1e-4)
 
 
 def test_every_layer_is_registered_under_the_name_that_files_have():

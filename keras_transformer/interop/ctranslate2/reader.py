@@ -234,7 +234,7 @@ def _renamed(name, array, suffix):
     def part(numbers, i):
         return split(name, numbers, len(names))[i]
 
-    parts = (array.changed(functools.partial(part, i=i)) for i in range(len(names)))
+    parts = (array.changed(functools.partial(part, i=i), array.dtype) for i in range(len(names)))
     return dict(zip(names, parts, strict=True)) or {name: array}
 
 

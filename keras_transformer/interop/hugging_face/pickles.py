@@ -84,7 +84,8 @@ def _array(name, tensor, path, starts: dict[str, int]):
         kind = type(tensor).__name__
         raise ValueError(f"expected names with tensors, not {received(name)} with a {kind}")
     start = starts[tensor.storage.key]
-    return FileArray(tensor.shape, lambda: tensor.read(path, start))
+    dtype = tensor.storage.dtype
+    return FileArray(tensor.shape, lambda: tensor.read(path, start), None, dtype)
 
 
 def _read_zip(path, file):

@@ -188,7 +188,9 @@ def _read_tensors(folder, config):
         # Tensors without a counterpart raise an error that names them.
         if (marian_name := marian_names.get(name, name)) is not None:
             is_transposed = names.is_transposed(name)
-            renamed[marian_name] = array.changed(np.transpose) if is_transposed else array
+            renamed[marian_name] = (
+                array.changed(np.transpose, array.dtype) if is_transposed else array
+            )
     return Tensors(renamed, path)
 
 

@@ -12,6 +12,8 @@ from keras_transformer.interop.hugging_face.pickles import read_state
 from keras_transformer.options import received
 from keras_transformer.reading import MAX_NAME_BYTES, check_file, read_json, readable
 
+# Names of dtypes in safetensors.
+_DTYPES: dict[str, Any] = {"F16": "float16", "BF16": ml_dtypes.bfloat16}
 _INDEX = ".index.json"
 # The first that a folder has, in transformers' order.
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -57,8 +59,13 @@ def _read_safetensors(path):
             return file.get_slice(name)[start:stop]
 
     with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-    return {
-        name: FileArray(shape, functools.partial(read, name), functools.partial(read_rows, name))
-        for name, shape in shapes.items()
-    }
+        slices = {name: file.get_slice(name) for name in file.keys()}
+        return {
+            name: FileArray(
+                tuple(part.get_shape()),
+                functools.partial(read, name),
+                functools.partial(read_rows, name),
+                _DTYPES.get(part.get_dtype(), "float32"),
+            )
+            for name, part in slices.items()
+        }

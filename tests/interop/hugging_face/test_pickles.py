@@ -35,6 +35,7 @@ def check_equal(tensors):
     assert tensors.keys() == EXPECTED.keys()
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(np.asarray(tensor, "float32"), EXPECTED[name])
+        assert tensor.dtype == np.asarray(tensor).dtype
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

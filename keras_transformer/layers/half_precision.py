@@ -1,0 +1,103 @@
+"""Weights of half precision: products with them are computed in float32."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+_WIDTHS = ("float16", "bfloat16")
+_BLOCK = 1 << 24  # numbers of a table that are cast at once
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
+    """A dtype policy of models that are not trained: weights in 16 bits, computations in float32.
+
+    Half precision saves memory, and computations in float32 keep their accuracy on processors that
+    have nothing better. A model that is loaded from a file has weights of float16, whatever the
+    file has: XLA on a CPU computes nothing in bfloat16, and would keep whole copies in float32.
+    Float16 has all digits of bfloat16 from 7.6e-6 to 65,504, and smaller numbers to within 3e-8.
+    A layer that Keras makes again from its configuration, without a model, is one of float32.
+
+    Args:
+        dtype: Of the weights, "float16" or "bfloat16".
+
+    Raises:
+        ValueError: There is no such dtype.
+    """
+
+    def __init__(self, dtype: str = "float16"):
+        if dtype not in _WIDTHS:
+            raise ValueError(f"`dtype` must be one of {', '.join(_WIDTHS)}. Received: {dtype}.")
+        super().__init__("float32")
+        self._dtype = dtype
+
+    @property
+    def variable_dtype(self) -> str:
+        return self._dtype
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self._dtype == other.variable_dtype
+
+    __hash__ = None
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    def __repr__(self) -> str:
+        return f'<HalfPrecisionWeights "{self._dtype}">'
+
+
+class NarrowWeights:
+    """Mixin of layers whose products cast weights of half precision, not Keras before a call."""
+
+    dtype_policy: keras.dtype_policies.DTypePolicy
+
+    @property
+    def has_narrow_weights(self) -> bool:
+        return isinstance(self.dtype_policy, HalfPrecisionWeights)
+
+    def add_weight(self, *args: Any, **options: Any) -> keras.Variable:
+        if self.has_narrow_weights:
+            options["autocast"] = False
+        return super().add_weight(*args, **options)
+
+
+def matmul(inputs: keras.KerasTensor, matrix: Any) -> keras.KerasTensor:
+    """Multiplies rows with a matrix, which may be narrower: `widened`."""
+    return ops.matmul(inputs, widened(matrix, inputs))
+
+
+def is_narrower(values: Any, dtype: Any) -> bool:
+    """Returns whether values are of float16 and a dtype is float32."""
+    dtypes = map(keras.backend.standardize_dtype, (values.dtype, dtype))
+    return tuple(dtypes) == ("float16", "float32")
+
+
+def widened(matrix: Any, inputs: keras.KerasTensor) -> keras.KerasTensor:
+    """Casts a matrix of float16 to the float32 of inputs, not before the inputs are known.
+
+    XLA casts first what depends on nothing, once before a loop: all matrices would be in memory in
+    float32. So the matrix is made to depend on the inputs, by a condition that never holds.
+    """
+    matrix = ops.convert_to_tensor(matrix)
+    if not is_narrower(matrix, inputs.dtype):
+        return matrix
+    total = ops.sum(inputs[..., :1])
+    never = ops.logical_and(ops.isnan(total), ops.equal(total, 0))
+    return ops.cast(ops.where(never, ops.zeros((), "float16"), matrix), "float32")
+
+
+def logits_of_rows(table: Any, rows: keras.KerasTensor) -> keras.KerasTensor:
+    """Multiplies each row of a table with each of the rows: `table · rowsᵀ`.
+
+    A large table of float16 is cast a block after the other.
+    """
+    size, columns = table.shape[0], ops.transpose(rows)
+    step = max(1, _BLOCK // table.shape[1]) if is_narrower(table, rows.dtype) else size
+    products, last = [], rows
+    for start in range(0, size, step):
+        block = table if step >= size else table[start : start + step]
+        last = ops.matmul(widened(block, last), columns)
+        products.append(last)
+    return last if len(products) == 1 else ops.concatenate(products, axis=0)

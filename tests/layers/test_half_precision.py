@@ -1,0 +1,128 @@
+"""Weights of half precision: the numbers of float32, in half the memory."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from reference import float64
+
+from keras_transformer.layers import TokenEmbedding, half_precision
+from keras_transformer.layers.half_precision import HalfPrecisionWeights, logits_of_rows, matmul
+from keras_transformer.layers.projection import Dense, Projection
+
+WIDTH, OUTPUTS, ROWS = 4, 6, 3
+LAYERS = {
+    "dense": lambda **options: Dense(OUTPUTS, "relu", **options),
+    "projection": lambda **options: Projection(
+        "btd,dhk->bthk", (None, 2, 3), bias_axes="hk", **options
+    ),
+}
+
+
+def test_the_policy_is_float32_with_narrower_weights():
+    policy = HalfPrecisionWeights()
+    assert (policy.compute_dtype, policy.variable_dtype) == ("float32", "float16")
+    assert HalfPrecisionWeights("bfloat16").variable_dtype == "bfloat16"
+    assert policy == HalfPrecisionWeights("float16")
+    others = (HalfPrecisionWeights("bfloat16"), keras.dtype_policies.DTypePolicy("float32"))
+    assert all(policy != other and other != policy for other in others)
+    assert repr(policy) == '<HalfPrecisionWeights "float16">'
+    with pytest.raises(ValueError, match="must be one of float16, bfloat16. Received: float32"):
+        HalfPrecisionWeights("float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_computes_in_float32_with_its_own_weights(name, dtype, rng):
+    inputs = rng.normal(size=(2, ROWS, WIDTH)).astype("float32")
+    narrow, wide = LAYERS[name](dtype=HalfPrecisionWeights(dtype)), LAYERS[name]()
+    for layer in (narrow, wide):
+        layer.build(inputs.shape)
+    narrow.set_weights([rng.normal(size=weight.shape) for weight in narrow.weights])
+    assert {weight.dtype for weight in narrow.weights} == {dtype}
+    wide.set_weights([float64(weight) for weight in narrow.weights])
+    # By itself, and in a model, whose call would cast the weights.
+    for call in (narrow, keras.Sequential([narrow]), narrow.call):
+        outputs = call(inputs)
+        assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
+        np.testing.assert_allclose(float64(outputs), float64(wide(inputs)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("output_bias", [True, False])
+@pytest.mark.parametrize("rows_of_a_block", [1, 4, 5, 6, 7, 100])
+def test_an_embedding_looks_up_and_projects_in_float32(
+    output_bias, rows_of_a_block, monkeypatch, rng
+):
+    monkeypatch.setattr(half_precision, "_BLOCK", rows_of_a_block * WIDTH)
+    narrow = TokenEmbedding(OUTPUTS, WIDTH, output_bias, dtype=HalfPrecisionWeights())
+    wide = TokenEmbedding(OUTPUTS, WIDTH, output_bias)
+    for layer in (narrow, wide):
+        layer.build()
+    narrow.set_weights([rng.normal(size=weight.shape) for weight in narrow.weights])
+    wide.set_weights([float64(weight) for weight in narrow.weights])
+    ids = np.array([[1, 5, 0], [2, 2, 4]])
+    np.testing.assert_array_equal(float64(narrow(ids)), float64(wide(ids)))
+    for shape in ((2, ROWS, WIDTH), (5, WIDTH), (WIDTH,), (0, WIDTH)):
+        hidden = rng.normal(size=shape).astype("float32")
+        logits = narrow.project(hidden)
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+        expected = hidden @ float64(wide.embeddings).T
+        expected = expected + (float64(wide.output_bias) if output_bias else 0.0)
+        np.testing.assert_allclose(float64(logits), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, 12])
+def test_rows_of_a_table_are_multiplied_a_block_after_the_other(size, monkeypatch, rng):
+    monkeypatch.setattr(half_precision, "_BLOCK", 6 * WIDTH + 1)
+    table = rng.normal(size=(size, WIDTH)).astype("float16")
+    rows = rng.normal(size=(ROWS, WIDTH)).astype("float32")
+    products = logits_of_rows(ops.convert_to_tensor(table), ops.convert_to_tensor(rows))
+    np.testing.assert_allclose(float64(products), table @ rows.T.astype("float64"), atol=1e-5)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_no_number_changes_no_other(bad, is_compiled, compiled, rng):
+    matrix = rng.normal(size=(WIDTH, OUTPUTS)).astype("float16")
+    rows = rng.normal(size=(ROWS, WIDTH)).astype("float32")
+    function = compiled(matmul) if is_compiled else matmul
+    expected = float64(function(ops.convert_to_tensor(rows), ops.convert_to_tensor(matrix)))
+    np.testing.assert_allclose(expected, rows @ matrix.astype("float64"), rtol=1e-5, atol=1e-5)
+    rows[0] = bad
+    outputs = float64(function(ops.convert_to_tensor(rows), ops.convert_to_tensor(matrix)))
+    assert not np.isfinite(outputs[0]).any()
+    np.testing.assert_array_equal(outputs[1:], expected[1:])
+
+
+def test_other_dtypes_are_multiplied_as_keras_does(rng):
+    matrix = ops.convert_to_tensor(rng.normal(size=(WIDTH, OUTPUTS)).astype("float32"))
+    for dtype in ("float16", "bfloat16", "float32"):
+        rows = ops.cast(rng.normal(size=(ROWS, WIDTH)), dtype)
+        outputs, expected = matmul(rows, matrix), ops.matmul(rows, matrix)
+        assert outputs.dtype == expected.dtype
+        np.testing.assert_array_equal(float64(outputs), float64(expected))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("is_narrow", [True, False])
+def test_no_loop_holds_the_matrix_in_float32(is_narrow, rng):
+    """XLA moves a cast of what a loop does not change in front of it."""
+    import tensorflow as tf
+
+    product = (
+        matmul if is_narrow else lambda rows, matrix: ops.matmul(rows, ops.cast(matrix, "float32"))
+    )
+    shape = 64, 64
+    matrix = keras.Variable(rng.normal(size=shape), dtype="float16")
+
+    @tf.function(jit_compile=True)
+    def loop(rows):
+        return ops.fori_loop(0, 3, lambda _, rows: product(rows, matrix.value), rows)
+
+    rows = tf.zeros((2, 64))
+    program = loop.experimental_get_compiler_ir(rows)(stage="optimized_hlo")
+    (carried,) = re.findall(r"= (\(.*?\)) while\(", program)
+    assert ("f32[64,64]" in carried) != is_narrow
+    assert "f16[64,64]" in carried or not is_narrow
