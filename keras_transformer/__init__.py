@@ -30,6 +30,7 @@ _REGISTERED = {
     "layers.blocks": ("DecoderBlock", "EncoderBlock", "SSRUDecoderBlock"),
     "layers.embeddings": ("TokenEmbedding",),
     "layers.feed_forward": ("FeedForward",),
+    "layers.half_precision": ("HalfPrecisionWeights",),
     "layers.multi_head_attention": ("MultiHeadAttention",),
     "layers.pooling": ("MaskedPooling",),
     "layers.positions": (

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.large_variables import assign_rows, initializer_of, row_blocks
-from keras_transformer.layers.half_precision import NarrowWeights, logits_of_rows
+from keras_transformer.layers.half_precision import NarrowWeights, matmul_transposed
 from keras_transformer.layers.masks import vocabulary_mask
 from keras_transformer.options import check_flags, check_ids, check_positive, values_of
 
@@ -167,14 +167,7 @@ class TokenEmbedding(NarrowWeights, keras.layers.Embedding):
 
         From float `(…, model_dim)` to float `(…, vocabulary_size)` in the compute dtype.
         """
-        table, hidden = self.table(), ops.cast(hidden, self.compute_dtype)
-        if self.has_narrow_weights:
-            rows = ops.reshape(hidden, (-1, self.model_dim))
-            logits = ops.transpose(logits_of_rows(table, rows))
-            logits = ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocabulary_size))
-        else:
-            table = ops.cast(table, self.compute_dtype)
-            logits = ops.matmul(hidden, ops.transpose(table))
+        logits = matmul_transposed(ops.cast(hidden, self.compute_dtype), self.table())
         if self.output_bias is None:
             return logits
         return logits + ops.cast(ops.convert_to_tensor(self.output_bias), self.compute_dtype)

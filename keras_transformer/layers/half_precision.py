@@ -14,9 +14,9 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
     """A dtype policy of models that are not trained: weights in 16 bits, computations in float32.
 
     Half precision saves memory, and computations in float32 keep their accuracy on processors that
-    have nothing better. A model that is loaded from a file has weights of float16, whatever the
-    file has: XLA on a CPU computes nothing in bfloat16, and would keep whole copies in float32.
-    Float16 has all digits of bfloat16 from 7.6e-6 to 65,504, and smaller numbers to within 3e-8.
+    have nothing better. A model of a file has weights of float16, also where the file has bfloat16.
+    XLA on a CPU computes nothing in bfloat16, and would keep whole copies in float32. Float16 has
+    all digits of bfloat16 from 7.6e-6 to 65,504, and smaller numbers to within 3e-8.
     A layer that Keras makes again from its configuration, without a model, is one of float32.
 
     Args:
@@ -37,9 +37,7 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
         return self._dtype
 
     def __eq__(self, other: object) -> bool:
-        return super().__eq__(other) and self._dtype == other.variable_dtype
-
-    __hash__ = None
+        return isinstance(other, HalfPrecisionWeights) and self._dtype == other._dtype
 
     def get_config(self) -> dict[str, Any]:
         return {}
@@ -48,17 +46,11 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
         return f'<HalfPrecisionWeights "{self._dtype}">'
 
 
-class NarrowWeights:
-    """Mixin of layers whose products cast weights of half precision, not Keras before a call."""
-
-    dtype_policy: keras.dtype_policies.DTypePolicy
-
-    @property
-    def has_narrow_weights(self) -> bool:
-        return isinstance(self.dtype_policy, HalfPrecisionWeights)
+class NarrowWeights(keras.layers.Layer):
+    """Base of layers whose products cast weights of half precision, not Keras before a call."""
 
     def add_weight(self, *args: Any, **options: Any) -> keras.Variable:
-        if self.has_narrow_weights:
+        if isinstance(self.dtype_policy, HalfPrecisionWeights):
             options["autocast"] = False
         return super().add_weight(*args, **options)
 
@@ -86,6 +78,15 @@ def widened(matrix: Any, inputs: keras.KerasTensor) -> keras.KerasTensor:
     total = ops.sum(inputs[..., :1])
     never = ops.logical_and(ops.isnan(total), ops.equal(total, 0))
     return ops.cast(ops.where(never, ops.zeros((), "float16"), matrix), "float32")
+
+
+def matmul_transposed(inputs: keras.KerasTensor, table: Any) -> keras.KerasTensor:
+    """Multiplies with the rows of a table: `inputs · tableᵀ`, in the dtype of the inputs."""
+    if not is_narrower(table, inputs.dtype):
+        return ops.matmul(inputs, ops.transpose(ops.cast(table, inputs.dtype)))
+    rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
+    products = ops.transpose(logits_of_rows(table, rows))
+    return ops.reshape(products, (*ops.shape(inputs)[:-1], table.shape[0]))
 
 
 def logits_of_rows(table: Any, rows: keras.KerasTensor) -> keras.KerasTensor:
