@@ -7,6 +7,7 @@ That saves a model of ten million parameters time, and costs one of 600 million 
 import contextlib
 import ctypes
 import math
+import operator
 import os
 import sys
 import threading
@@ -79,9 +80,14 @@ def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
 
 
 def is_large(model: Any) -> bool:
-    """Returns whether a model's weights take at least `LARGE` bytes; other objects have none."""
-    variables = getattr(model, "variables", ())
-    return sum(math.prod(v.shape) * (2 if "16" in v.dtype else 4) for v in variables) >= LARGE
+    """Returns whether a model's weights take at least `LARGE` bytes; other objects have none.
+
+    Weights of half precision that are computed in float32 count as such, as copies of them would.
+    """
+    dtype, variables = getattr(model, "compute_dtype", ""), getattr(model, "variables", ())
+    sizes = (2 if "16" in variable.dtype and "16" in dtype else 4 for variable in variables)
+    counts = (math.prod(variable.shape) for variable in variables)
+    return sum(map(operator.mul, counts, sizes)) >= LARGE
 
 
 def give_back() -> None:

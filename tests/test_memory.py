@@ -13,6 +13,7 @@ import pytest
 from benchmarks import large
 from keras_transformer import memory
 from keras_transformer.errors import InputError
+from keras_transformer.layers.half_precision import HalfPrecisionWeights
 
 GIGABYTE = 10**9
 # Growth of the peak with the weights, of which one copy more would add 1. Pages of a file that is
@@ -161,7 +162,15 @@ def test_tensorflow_is_told_before_its_import_to_give_memory_back(
     assert received == expected
 
 
-@pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2), ("mixed_bfloat16", 4)])
+@pytest.mark.parametrize(
+    "dtype, size",
+    [
+        ("float32", 4),
+        ("bfloat16", 2),
+        ("mixed_bfloat16", 4),
+        (HalfPrecisionWeights(), 4),  # Copies of them would be in float32.
+    ],
+)
 def test_a_model_is_large_by_the_bytes_of_its_weights(monkeypatch, dtype, size):
     model = keras.Sequential([keras.layers.Dense(3, dtype=dtype)])
     model.build((None, 5))

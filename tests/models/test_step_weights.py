@@ -91,6 +91,7 @@ def made(width, decoder, tie, output_bias, policy, output_policy, quantized):
         ("mixed_bfloat16", None, False),
         ("mixed_bfloat16", "float32", False),
         (HALF, None, False),
+        (HALF, None, True),
     ),
     one_row=(False, True),
     cached=(False, True),

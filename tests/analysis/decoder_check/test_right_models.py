@@ -11,6 +11,7 @@ from keras_transformer import layers
 from keras_transformer.analysis import check_decoder
 from keras_transformer.errors import InputError
 from keras_transformer.layers import SSRU, DecoderBlock, EncoderBlock, TokenEmbedding
+from keras_transformer.layers.half_precision import HalfPrecisionWeights
 from keras_transformer.models import config, model_of
 
 VOCABULARY, WIDTH, HEADS = 23, 12, 3
@@ -20,6 +21,11 @@ STACKS = dict(num_encoder_layers=1, num_decoder_layers=1)
 
 def transformer(**fields):
     return model_of(config.TransformerConfig(VOCABULARY, **SIZES, **{**STACKS, **fields}))
+
+
+def half_precision(**fields):
+    fields = config.TransformerConfig(VOCABULARY, **SIZES, **{**STACKS, **fields})
+    return model_of(fields, dtype=HalfPrecisionWeights())
 
 
 def language_model(**fields):
@@ -119,6 +125,10 @@ MODELS = {
     "bfloat16": lambda: of_blocks("mixed_bfloat16"),
     "bfloat16 transformer": lambda: model_of(
         config.TransformerConfig(VOCABULARY, **SIZES, **STACKS), dtype="mixed_bfloat16"
+    ),
+    "half precision": lambda: half_precision(positions="relative", relative_values=True),
+    "half precision, turns": lambda: half_precision(
+        turn_layers=1, turn_id=4, tie_embeddings="none", positions="learned", max_length=20
     ),
 }
 
