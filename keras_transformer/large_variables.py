@@ -116,9 +116,10 @@ def assign_rows(variable: keras.Variable, blocks: Iterable[Any]) -> None:
             raise ValueError(_mismatch(variable, (stop, *block.shape[1:])))
         for first, last in _ranges(block.shape):
             numbers = block[first:last]
-            if is_half and (most := np.abs(numbers).max(initial=0)) > _MOST:
+            # NaN is not larger, and hides no other number.
+            if is_half and np.any(too_large := np.abs(numbers) > _MOST):
                 rule = f"{variable.path} in {variable.dtype} must have numbers up to {_MOST:,.0f}"
-                raise ValueError(f"{rule}. Received: {float(most):,.0f}.")
+                raise ValueError(f"{rule}. Received: {abs(float(numbers[too_large][0])):,.0f}.")
             rows[start + first : start + last] = numbers
         start = stop
     if start != shape[0]:

@@ -7,7 +7,6 @@ That saves a model of ten million parameters time, and costs one of 600 million 
 import contextlib
 import ctypes
 import math
-import operator
 import os
 import sys
 import threading
@@ -80,14 +79,12 @@ def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
 
 
 def is_large(model: Any) -> bool:
-    """Returns whether a model's weights take at least `LARGE` bytes; other objects have none.
+    """Returns whether a model's weights would take `LARGE` bytes or more in float32.
 
-    Weights of half precision that are computed in float32 count as such, as copies of them would.
+    Copies of weights of half precision, for a loop, are in float32. Other objects have no weights.
     """
-    dtype, variables = getattr(model, "compute_dtype", ""), getattr(model, "variables", ())
-    sizes = (2 if "16" in variable.dtype and "16" in dtype else 4 for variable in variables)
-    counts = (math.prod(variable.shape) for variable in variables)
-    return sum(map(operator.mul, counts, sizes)) >= LARGE
+    variables = getattr(model, "variables", ())
+    return 4 * sum(math.prod(variable.shape) for variable in variables) >= LARGE
 
 
 def give_back() -> None:

@@ -23,6 +23,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID
+from keras_transformer.interop import importing
 from keras_transformer.interop.foreign_model import Tensors
 from keras_transformer.interop.importing import import_model, import_run
 from keras_transformer.reading import file_digests
@@ -366,6 +367,15 @@ def test_a_run_has_the_models_dtype_or_the_chosen_one(tmp_path, name, dtype, in_
         np.testing.assert_allclose(ours, rounded, atol=3e-8)  # what float16 rounds
 
 
+@pytest.mark.parametrize("dtype, width", [("float32", 4), ("float16", 2), ("bfloat16", 2)])
+def test_an_import_expects_the_bytes_of_its_dtype(tmp_path, monkeypatch, dtype, width):
+    sizes = []
+    monkeypatch.setattr(importing, "expect_weights", lambda size, task: sizes.append(size))
+    import_run(TOYS / "opus", tmp_path / "run", dtype=dtype)
+    count = import_model(TOYS / "opus").model.count_params()
+    assert sizes[0] == pytest.approx(width * count, rel=0.2)  # The file has further numbers.
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["Wemb", "encoder_l1_self_Wq", "encoder_l1_ffn_b1"])
@@ -373,7 +383,7 @@ def test_numbers_beyond_float16_are_one_line_and_no_run(tmp_path, name, dtype, s
     folder = changed(tmp_path)
     arrays = dict(np.load(folder / "model.npz"))
     for number, is_right in ((65504, True), (65536, False)):
-        arrays[name].flat[-1] = sign * number
+        arrays[name].flat[0], arrays[name].flat[-1] = np.nan, sign * number
         np.savez(folder / "model.npz", **arrays)
         if is_right:
             import_run(folder, tmp_path / "run", dtype=dtype, overwrite=True)

@@ -193,3 +193,9 @@ def test_a_message_shows_the_beginning_of_a_value_of_a_header_of_safetensors(mak
     with pytest.raises(InputError) as caught:
         read_model(folder).tensors.check_all_used()
     assert len(str(caught.value).replace(str(folder), "")) < 500
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_tensor_has_the_dtype_of_its_numbers(make_folder, kind):
+    for array in read_model(make_folder(kind)).tensors.arrays.values():
+        assert array.dtype == np.asarray(array).dtype

@@ -11,6 +11,7 @@ from reference import float64
 from keras_transformer.layers import TokenEmbedding, half_precision
 from keras_transformer.layers.half_precision import HalfPrecisionWeights, logits_of_rows, matmul
 from keras_transformer.layers.projection import Dense, Projection
+from keras_transformer.models.step_weights import Linear, TableLinear
 
 WIDTH, OUTPUTS, ROWS = 4, 6, 3
 LAYERS = {
@@ -96,24 +97,67 @@ def test_a_row_that_is_no_number_changes_no_other(bad, is_compiled, compiled, rn
     np.testing.assert_array_equal(outputs[1:], expected[1:])
 
 
-def test_other_dtypes_are_multiplied_as_keras_does(rng):
-    matrix = ops.convert_to_tensor(rng.normal(size=(WIDTH, OUTPUTS)).astype("float32"))
+@pytest.mark.parametrize("of_matrix", ["float16", "float32"])
+def test_other_dtypes_are_multiplied_as_keras_does(of_matrix, rng):
+    matrix = ops.cast(rng.normal(size=(WIDTH, OUTPUTS)), of_matrix)
     for dtype in ("float16", "bfloat16", "float32"):
         rows = ops.cast(rng.normal(size=(ROWS, WIDTH)), dtype)
         outputs, expected = matmul(rows, matrix), ops.matmul(rows, matrix)
         assert outputs.dtype == expected.dtype
-        np.testing.assert_array_equal(float64(outputs), float64(expected))
+        np.testing.assert_allclose(float64(outputs), float64(expected), rtol=1e-6, atol=1e-6)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The arguments of each call of `widened`."""
+    calls, widened = [], half_precision.widened
+
+    def record(matrix, inputs):
+        calls.append((matrix, inputs))
+        return widened(matrix, inputs)
+
+    monkeypatch.setattr(half_precision, "widened", record)
+    return calls
+
+
+def test_a_block_of_a_table_is_cast_after_the_product_before_it(calls, monkeypatch, rng):
+    monkeypatch.setattr(half_precision, "_BLOCK", 2 * WIDTH)
+    table = ops.convert_to_tensor(rng.normal(size=(5, WIDTH)).astype("float16"))
+    rows = ops.convert_to_tensor(rng.normal(size=(ROWS, WIDTH)).astype("float32"))
+    products = float64(logits_of_rows(table, rows))
+    blocks, (first, *others) = zip(*calls, strict=True)
+    assert [block.shape[0] for block in blocks] == [2, 2, 1] and first is rows
+    for start, inputs in zip((0, 2), others, strict=True):
+        np.testing.assert_array_equal(float64(inputs), products[start : start + 2])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_weight_is_cast_before_its_product(name, calls, rng):
+    inputs = rng.normal(size=(2, ROWS, WIDTH)).astype("float32")
+    layer = LAYERS[name](dtype=HalfPrecisionWeights())
+    layer.build(inputs.shape)
+    model = keras.Sequential([layer])  # Its call casts other weights.
+    calls.clear()
+    model(inputs)
+    assert calls
+    assert {keras.backend.standardize_dtype(matrix.dtype) for matrix, _ in calls} == {"float16"}
+
+
+PRODUCTS = {
+    "matmul": matmul,
+    "linear": lambda rows, matrix: Linear(matrix, None)(rows),
+    "table": lambda rows, matrix: TableLinear(matrix)(rows),
+    "a cast": lambda rows, matrix: ops.matmul(rows, ops.cast(matrix, "float32")),
+}
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("is_narrow", [True, False])
-def test_no_loop_holds_the_matrix_in_float32(is_narrow, rng):
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_no_loop_holds_the_matrix_in_float32(name, rng):
     """XLA moves a cast of what a loop does not change in front of it."""
     import tensorflow as tf
 
-    product = (
-        matmul if is_narrow else lambda rows, matrix: ops.matmul(rows, ops.cast(matrix, "float32"))
-    )
+    product, is_narrow = PRODUCTS[name], name != "a cast"
     shape = 64, 64
     matrix = keras.Variable(rng.normal(size=shape), dtype="float16")
 

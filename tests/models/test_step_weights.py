@@ -44,6 +44,24 @@ def test_no_matrix_is_cut_in_two_for_a_gpu(monkeypatch):
     assert linear.to_cached(one_row=False) is linear
 
 
+@pytest.mark.parametrize(
+    "outputs, of_matrix, dtype, cached, expected",
+    [
+        (3, "float16", "float32", False, "float16"),
+        (3, "float16", "float32", True, "float32"),
+        (2, "float16", "float32", False, "float32"),
+        (3, "float32", "float16", False, "float16"),
+        (3, "float32", "bfloat16", False, "bfloat16"),
+    ],
+)
+def test_only_large_matrices_of_half_precision_stay_as_they_are(
+    monkeypatch, outputs, of_matrix, dtype, cached, expected
+):
+    monkeypatch.setattr(step_weights, "_MOST_JOINED", 4)
+    matrix = step_weights._matrix(ops.ones((2, outputs), of_matrix), dtype, cached)
+    assert keras.backend.standardize_dtype(matrix.dtype) == expected
+
+
 VOCABULARY = 13
 # The second is wide enough for a matrix that is cut in two.
 WIDTHS = {"narrow": (8, 2, 12), "wide": (256, 4, 512)}
