@@ -45,8 +45,7 @@ class Projection(NarrowWeights, keras.layers.EinsumDense):
         rows = ops.reshape(inputs, (-1, math.prod(frozen_kernel(self).shape) // width))
         outputs = _product(self, rows, width)
         if self.bias is not None:
-            bias = ops.cast(ops.reshape(self.bias, (width,)), outputs.dtype)
-            outputs = outputs + bias
+            outputs = outputs + ops.cast(ops.reshape(self.bias, (width,)), outputs.dtype)
         return ops.reshape(outputs, (*ops.shape(inputs)[:2], *output_axes))
 
     def quantize(self, mode=None, type_check=True, config=None):

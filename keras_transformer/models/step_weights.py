@@ -59,8 +59,9 @@ def prepare_step_weights(model, one_row: bool = False, cached: bool = False) -> 
         cached: True if the result is used in many loops, so that copies of matrices pay.
 
     Returns:
-        `StepWeights`, in the compute dtype. A layer that is more than a product with a matrix of
-        that dtype (quantized, or of a dtype policy of its own) computes its steps itself.
+        `StepWeights` in the compute dtype, except for large matrices of half precision. A layer
+        that is more than a product with a matrix of that dtype (quantized, or of a dtype policy of
+        its own) computes its steps itself.
     """
     dtype = model.compute_dtype
     blocks = (_block_weights(block, one_row, cached, dtype) for block in model.decoder.blocks)
@@ -114,12 +115,9 @@ def _matrix(values, dtype, cached):
     Each product with it casts it, as its copies should not be in memory at the same time.
     """
     values = ops.convert_to_tensor(values)
-    is_large = math.prod(values.shape) > _MOST_JOINED
-    return (
-        values
-        if is_large and not cached and is_narrower(values, dtype)
-        else ops.cast(values, dtype)
-    )
+    if not cached and is_narrower(values, dtype) and math.prod(values.shape) > _MOST_JOINED:
+        return values
+    return ops.cast(values, dtype)
 
 
 def _linear(projection, dtype, cached):

@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 from reference import float64
 
+from keras_transformer.large_variables import assign_each
 from keras_transformer.layers import TokenEmbedding, half_precision
 from keras_transformer.layers.half_precision import HalfPrecisionWeights, logits_of_rows, matmul
 from keras_transformer.layers.projection import Dense, Projection
@@ -49,6 +50,17 @@ def test_a_layer_computes_in_float32_with_its_own_weights(name, dtype, rng):
         outputs = call(inputs)
         assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
         np.testing.assert_allclose(float64(outputs), float64(wide(inputs)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_that_is_trained_takes_the_numbers_of_half_precision(rng):
+    narrow, wide = LAYERS["dense"](dtype=HalfPrecisionWeights()), LAYERS["dense"]()
+    for layer in (narrow, wide):
+        layer.build((None, WIDTH))
+    narrow.set_weights([rng.normal(size=weight.shape) for weight in narrow.weights])
+    assign_each(wide.weights, narrow.weights)
+    for ours, theirs in zip(wide.weights, narrow.weights, strict=True):
+        assert ours.dtype == "float32"
+        np.testing.assert_array_equal(float64(ours), float64(theirs))
 
 
 @pytest.mark.parametrize("output_bias", [True, False])
