@@ -1,5 +1,6 @@
 """Model of another program, as the readers of this package give it."""
 
+import collections
 import functools
 import math
 import operator
@@ -16,7 +17,7 @@ from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
 _MAX_RUNS = 16  # of consecutive ids, each of which is read by itself
-_HALVES = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
+_HALF_PRECISION = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
 def written(names: Mapping[Any, str]) -> dict[str, Any]:
@@ -110,8 +111,6 @@ class Tensors:
 
     def __init__(self, arrays: Mapping[str, np.ndarray | FileArray], file: Any):
         self.arrays, self.file = dict(arrays), file
-        dtypes = {array.dtype for array in arrays.values() if len(array.shape) > 1}
-        self._dtype = dtypes.pop() if len(dtypes) == 1 else None
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays
@@ -137,15 +136,19 @@ class Tensors:
     def _numbers(self, name, read):
         try:
             numbers = np.asarray(read())
-            return numbers if numbers.dtype in _HALVES else np.asarray(numbers, "float32")
+            return numbers if numbers.dtype in _HALF_PRECISION else np.asarray(numbers, "float32")
         except (ValueError, TypeError) as error:
             rule = f"{self.file}: a tensor must have numbers"
             raise InputError(f"{rule}. Received: {name}: {error!s:.100}.") from None
 
     @property
     def dtype(self) -> str:
-        """The dtype in 16 bits of all matrices, otherwise "float32"."""
-        return str(self._dtype) if self._dtype in _HALVES else "float32"
+        """The dtype of most numbers: one of 16 bits, otherwise "float32"."""
+        counts: collections.Counter = collections.Counter()
+        for array in self.arrays.values():
+            counts[np.dtype(array.dtype)] += math.prod(array.shape)
+        ((dtype, _),) = counts.most_common(1) or [(None, 0)]
+        return str(dtype) if dtype in _HALF_PRECISION else "float32"
 
     @property
     def count(self) -> int:

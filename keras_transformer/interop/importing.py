@@ -159,7 +159,7 @@ def _model_folders(folder, levels):
 def _import(local: LocalModel, sentencepiece, dtype: str | None = "float32"):
     """Reads a model as `import_model` does; also returns it as its folder has it.
 
-    Its weights have a dtype of `WEIGHT_DTYPES`. None: the dtype of the folder's matrices.
+    Its weights have a dtype of `WEIGHT_DTYPES`. None: the dtype of most numbers of the folder.
     """
     show(f"{local.name}: reading the model")
     foreign_model = read_model(local.folder, sentencepiece)
@@ -213,7 +213,7 @@ def import_run(
         overwrite: Whether an existing run is replaced.
         sentencepiece: SentencePiece files of a model of CTranslate2; see `import_model`.
         dtype: Of the run's weights: "float32", or "float16" or "bfloat16" for half the file and
-            half the memory. By default the dtype of the imported matrices. Computations are in
+            half the memory. By default the dtype of most numbers of the model. Computations are in
             float32.
 
     Returns:

@@ -8,13 +8,13 @@ from keras import ops
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.large_variables import assign_rows, initializer_of, row_blocks
-from keras_transformer.layers.half_precision import NarrowWeights, matmul_transposed
+from keras_transformer.layers.half_precision import HalfPrecisionLayer, matmul_transposed
 from keras_transformer.layers.masks import vocabulary_mask
 from keras_transformer.options import check_flags, check_ids, check_positive, values_of
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenEmbedding(NarrowWeights, keras.layers.Embedding):
+class TokenEmbedding(HalfPrecisionLayer, keras.layers.Embedding):
     """Looks ids up in a table and scales them by √model_dim.
 
     The table, unscaled and transposed, is also the output projection (`project`): that ties

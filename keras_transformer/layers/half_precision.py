@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-_WIDTHS = ("float16", "bfloat16")
+_DTYPES = ("float16", "bfloat16")
 _BLOCK = 1 << 24  # numbers of a table that are cast at once
 
 
@@ -27,8 +27,8 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
     """
 
     def __init__(self, dtype: str = "float16"):
-        if dtype not in _WIDTHS:
-            raise ValueError(f"`dtype` must be one of {', '.join(_WIDTHS)}. Received: {dtype}.")
+        if dtype not in _DTYPES:
+            raise ValueError(f"`dtype` must be one of {', '.join(_DTYPES)}. Received: {dtype}.")
         super().__init__("float32")
         self._dtype = dtype
 
@@ -46,8 +46,8 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
         return f'<HalfPrecisionWeights "{self._dtype}">'
 
 
-class NarrowWeights(keras.layers.Layer):
-    """Base of layers whose products cast weights of half precision, not Keras before a call."""
+class HalfPrecisionLayer(keras.layers.Layer):
+    """Base of layers that cast weights of half precision in their products, not before a call."""
 
     def add_weight(self, *args: Any, **options: Any) -> keras.Variable:
         if isinstance(self.dtype_policy, HalfPrecisionWeights):
@@ -56,24 +56,24 @@ class NarrowWeights(keras.layers.Layer):
 
 
 def matmul(inputs: keras.KerasTensor, matrix: Any) -> keras.KerasTensor:
-    """Multiplies rows with a matrix, which may be narrower: `widened`."""
-    return ops.matmul(inputs, widened(matrix, inputs))
+    """Multiplies rows with a matrix, which may be of half precision: `cast_late`."""
+    return ops.matmul(inputs, cast_late(matrix, inputs))
 
 
-def is_narrower(values: Any, dtype: Any) -> bool:
-    """Returns whether values are of float16 and a dtype is float32."""
+def needs_cast(values: Any, dtype: Any) -> bool:
+    """Returns whether values are of float16, for computations in float32."""
     dtypes = map(keras.backend.standardize_dtype, (values.dtype, dtype))
     return tuple(dtypes) == ("float16", "float32")
 
 
-def widened(matrix: Any, inputs: keras.KerasTensor) -> keras.KerasTensor:
+def cast_late(matrix: Any, inputs: keras.KerasTensor) -> keras.KerasTensor:
     """Casts a matrix of float16 to the float32 of inputs, not before the inputs are known.
 
     XLA casts first what depends on nothing, once before a loop: all matrices would be in memory in
     float32. So the matrix is made to depend on the inputs, by a condition that never holds.
     """
     matrix = ops.convert_to_tensor(matrix)
-    if not is_narrower(matrix, inputs.dtype):
+    if not needs_cast(matrix, inputs.dtype):
         return matrix
     total = ops.sum(inputs[..., :1])
     never = ops.logical_and(ops.isnan(total), ops.equal(total, 0))
@@ -82,7 +82,7 @@ def widened(matrix: Any, inputs: keras.KerasTensor) -> keras.KerasTensor:
 
 def matmul_transposed(inputs: keras.KerasTensor, table: Any) -> keras.KerasTensor:
     """Multiplies with the rows of a table: `inputs · tableᵀ`, in the dtype of the inputs."""
-    if not is_narrower(table, inputs.dtype):
+    if not needs_cast(table, inputs.dtype):
         return ops.matmul(inputs, ops.transpose(ops.cast(table, inputs.dtype)))
     rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
     products = ops.transpose(logits_of_rows(table, rows))
@@ -95,10 +95,10 @@ def logits_of_rows(table: Any, rows: keras.KerasTensor) -> keras.KerasTensor:
     A large table of float16 is cast a block after the other.
     """
     size, columns = table.shape[0], ops.transpose(rows)
-    step = max(1, _BLOCK // table.shape[1]) if is_narrower(table, rows.dtype) else size
+    step = max(1, _BLOCK // table.shape[1]) if needs_cast(table, rows.dtype) else size
     products, last = [], rows
     for start in range(0, size, step):
         block = table if step >= size else table[start : start + step]
-        last = ops.matmul(widened(block, last), columns)
+        last = ops.matmul(cast_late(block, last), columns)
         products.append(last)
     return last if len(products) == 1 else ops.concatenate(products, axis=0)

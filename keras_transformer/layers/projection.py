@@ -8,12 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.half_precision import NarrowWeights, matmul
+from keras_transformer.layers.half_precision import HalfPrecisionLayer, matmul
 from keras_transformer.layers.masks import IS_EARLY_KERAS, MaskedLayer
 from keras_transformer.options import check_positive
 
 
-class Projection(NarrowWeights, keras.layers.EinsumDense):
+class Projection(HalfPrecisionLayer, keras.layers.EinsumDense):
     """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
 
     It multiplies rows with one matrix: with TensorFlow's gradient of a product over several axes,
@@ -53,7 +53,7 @@ class Projection(NarrowWeights, keras.layers.EinsumDense):
         super().quantize(mode, type_check=False, config=config)
 
 
-class Dense(NarrowWeights, keras.layers.Dense):
+class Dense(HalfPrecisionLayer, keras.layers.Dense):
     """A `keras.layers.Dense` that computes LoRA without a sum of matrices."""
 
     def call(self, inputs, training=None):

@@ -21,7 +21,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.blocks import StepSublayers
-from keras_transformer.layers.half_precision import is_narrower, logits_of_rows, matmul
+from keras_transformer.layers.half_precision import logits_of_rows, matmul, needs_cast
 from keras_transformer.layers.mixer import Projections
 from keras_transformer.layers.projection import Projection
 
@@ -115,7 +115,7 @@ def _matrix(values, dtype, cached):
     Each product with it casts it, as its copies should not be in memory at the same time.
     """
     values = ops.convert_to_tensor(values)
-    if not cached and is_narrower(values, dtype) and math.prod(values.shape) > _MOST_JOINED:
+    if not cached and needs_cast(values, dtype) and math.prod(values.shape) > _MOST_JOINED:
         return values
     return ops.cast(values, dtype)
 

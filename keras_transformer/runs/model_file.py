@@ -10,11 +10,13 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 
+import numpy as np
+
 from keras_transformer.errors import InputError
 from keras_transformer.files import check_space, parts_folder, replaced_file
 from keras_transformer.reading import check_file, readable
 
-_MAX_ITEM_BYTES, _FREE_BYTES = 4, 1 << 20
+_FREE_BYTES = 1 << 20
 _WEIGHTS = "model.weights.h5"  # Keras' name of the file of weights
 _WEIGHTS_START = 512  # A file of HDF5 may begin there: at 0, or a power of two from 512 on.
 _MAX_PARTS_BYTES = 16 << 20  # of the other files: settings of Keras
@@ -96,7 +98,7 @@ def save_model(model, path: str | os.PathLike) -> None:
     Keras would build the file in memory. It writes the file's parts to a folder instead.
     """
     variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
-    size = sum(math.prod(variable.shape) for variable in variables) * _MAX_ITEM_BYTES
+    size = sum(math.prod(values.shape) * np.dtype(values.dtype).itemsize for values in variables)
     with replaced_file(path) as temporary, parts_folder(temporary) as folder:
         # For the parts and the file: HDF5 crashes on a full disk.
         check_space(temporary, 2 * (size + _FREE_BYTES))

@@ -346,8 +346,7 @@ def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     "name, dtype, in_file",
     [
-        ("pre_silu_relative_float16", None, "float32"),  # Its tables are multiplied in float32.
-        ("pre_silu_relative_float16", "float16", "float16"),
+        ("pre_silu_relative_float16", None, "float16"),  # Most numbers are, not the tables.
         ("from_marian_hf_int8", None, "float32"),
         ("from_marian_hf_int8", "bfloat16", "bfloat16"),
     ],
@@ -404,16 +403,22 @@ def test_a_dtype_without_such_matrices_is_one_line(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+_MIXED = {"W": np.ones((2, 3), "float16"), "V": np.ones((2, 4), ml_dtypes.bfloat16)}
+
+
 @pytest.mark.parametrize(
     "arrays, dtype",
     [
         ({"W": np.ones((2, 3), "float16"), "b": np.ones(3, "float32")}, "float16"),
-        ({"W": np.ones((2, 3), ml_dtypes.bfloat16)}, "bfloat16"),
-        ({"W": np.ones((2, 3), "float16"), "V": np.ones((2, 3), "float32")}, "float32"),
-        ({"W": np.ones((2, 3), "float16"), "V": np.ones((2, 3), ml_dtypes.bfloat16)}, "float32"),
+        ({"b": np.ones(3, "float32"), "W": np.ones((2, 3), ml_dtypes.bfloat16)}, "bfloat16"),
+        ({"W": np.ones((2, 3), "float16"), "positions": np.ones((2, 2), "float32")}, "float16"),
+        ({"W": np.ones((2, 3), "float16"), "V": np.ones((2, 4), "float32")}, "float32"),
+        (_MIXED, "bfloat16"),
+        ({**_MIXED, "U": np.ones((3, 2), "float16")}, "float16"),
         ({"W": np.ones((2, 3), "float64")}, "float32"),
-        ({"b": np.ones(3, "float16")}, "float32"),
+        ({"W": np.ones((2, 3), "int8"), "b": np.ones(3, "float16")}, "float32"),
+        ({}, "float32"),
     ],
 )
-def test_the_dtype_of_tensors_is_in_16_bits_if_all_matrices_are(arrays, dtype):
+def test_the_dtype_of_tensors_is_the_one_of_most_numbers(arrays, dtype):
     assert Tensors(arrays, "a file").dtype == dtype

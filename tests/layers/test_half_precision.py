@@ -23,7 +23,7 @@ LAYERS = {
 }
 
 
-def test_the_policy_is_float32_with_narrower_weights():
+def test_the_policy_computes_in_float32_with_weights_in_16_bits():
     policy = HalfPrecisionWeights()
     assert (policy.compute_dtype, policy.variable_dtype) == ("float32", "float16")
     assert HalfPrecisionWeights("bfloat16").variable_dtype == "bfloat16"
@@ -39,26 +39,26 @@ def test_the_policy_is_float32_with_narrower_weights():
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_computes_in_float32_with_its_own_weights(name, dtype, rng):
     inputs = rng.normal(size=(2, ROWS, WIDTH)).astype("float32")
-    narrow, wide = LAYERS[name](dtype=HalfPrecisionWeights(dtype)), LAYERS[name]()
-    for layer in (narrow, wide):
+    half, full = LAYERS[name](dtype=HalfPrecisionWeights(dtype)), LAYERS[name]()
+    for layer in (half, full):
         layer.build(inputs.shape)
-    narrow.set_weights([rng.normal(size=weight.shape) for weight in narrow.weights])
-    assert {weight.dtype for weight in narrow.weights} == {dtype}
-    wide.set_weights([float64(weight) for weight in narrow.weights])
+    half.set_weights([rng.normal(size=weight.shape) for weight in half.weights])
+    assert {weight.dtype for weight in half.weights} == {dtype}
+    full.set_weights([float64(weight) for weight in half.weights])
     # By itself, and in a model, whose call would cast the weights.
-    for call in (narrow, keras.Sequential([narrow]), narrow.call):
+    for call in (half, keras.Sequential([half]), half.call):
         outputs = call(inputs)
         assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
-        np.testing.assert_allclose(float64(outputs), float64(wide(inputs)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(float64(outputs), float64(full(inputs)), rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_that_is_trained_takes_the_numbers_of_half_precision(rng):
-    narrow, wide = LAYERS["dense"](dtype=HalfPrecisionWeights()), LAYERS["dense"]()
-    for layer in (narrow, wide):
+    half, full = LAYERS["dense"](dtype=HalfPrecisionWeights()), LAYERS["dense"]()
+    for layer in (half, full):
         layer.build((None, WIDTH))
-    narrow.set_weights([rng.normal(size=weight.shape) for weight in narrow.weights])
-    assign_each(wide.weights, narrow.weights)
-    for ours, theirs in zip(wide.weights, narrow.weights, strict=True):
+    half.set_weights([rng.normal(size=weight.shape) for weight in half.weights])
+    assign_each(full.weights, half.weights)
+    for ours, theirs in zip(full.weights, half.weights, strict=True):
         assert ours.dtype == "float32"
         np.testing.assert_array_equal(float64(ours), float64(theirs))
 
@@ -69,20 +69,20 @@ def test_an_embedding_looks_up_and_projects_in_float32(
     output_bias, rows_of_a_block, monkeypatch, rng
 ):
     monkeypatch.setattr(half_precision, "_BLOCK", rows_of_a_block * WIDTH)
-    narrow = TokenEmbedding(OUTPUTS, WIDTH, output_bias, dtype=HalfPrecisionWeights())
-    wide = TokenEmbedding(OUTPUTS, WIDTH, output_bias)
-    for layer in (narrow, wide):
+    half = TokenEmbedding(OUTPUTS, WIDTH, output_bias, dtype=HalfPrecisionWeights())
+    full = TokenEmbedding(OUTPUTS, WIDTH, output_bias)
+    for layer in (half, full):
         layer.build()
-    narrow.set_weights([rng.normal(size=weight.shape) for weight in narrow.weights])
-    wide.set_weights([float64(weight) for weight in narrow.weights])
+    half.set_weights([rng.normal(size=weight.shape) for weight in half.weights])
+    full.set_weights([float64(weight) for weight in half.weights])
     ids = np.array([[1, 5, 0], [2, 2, 4]])
-    np.testing.assert_array_equal(float64(narrow(ids)), float64(wide(ids)))
+    np.testing.assert_array_equal(float64(half(ids)), float64(full(ids)))
     for shape in ((2, ROWS, WIDTH), (5, WIDTH), (WIDTH,), (0, WIDTH)):
         hidden = rng.normal(size=shape).astype("float32")
-        logits = narrow.project(hidden)
+        logits = half.project(hidden)
         assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-        expected = hidden @ float64(wide.embeddings).T
-        expected = expected + (float64(wide.output_bias) if output_bias else 0.0)
+        expected = hidden @ float64(full.embeddings).T
+        expected = expected + (float64(full.output_bias) if output_bias else 0.0)
         np.testing.assert_allclose(float64(logits), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -121,14 +121,14 @@ def test_other_dtypes_are_multiplied_as_keras_does(of_matrix, rng):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The arguments of each call of `widened`."""
-    calls, widened = [], half_precision.widened
+    """The arguments of each call of `cast_late`."""
+    calls, cast_late = [], half_precision.cast_late
 
     def record(matrix, inputs):
         calls.append((matrix, inputs))
-        return widened(matrix, inputs)
+        return cast_late(matrix, inputs)
 
-    monkeypatch.setattr(half_precision, "widened", record)
+    monkeypatch.setattr(half_precision, "cast_late", record)
     return calls
 
 
@@ -169,7 +169,7 @@ def test_no_loop_holds_the_matrix_in_float32(name, rng):
     """XLA moves a cast of what a loop does not change in front of it."""
     import tensorflow as tf
 
-    product, is_narrow = PRODUCTS[name], name != "a cast"
+    product, is_half = PRODUCTS[name], name != "a cast"
     shape = 64, 64
     matrix = keras.Variable(rng.normal(size=shape), dtype="float16")
 
@@ -180,5 +180,5 @@ def test_no_loop_holds_the_matrix_in_float32(name, rng):
     rows = tf.zeros((2, 64))
     program = loop.experimental_get_compiler_ir(rows)(stage="optimized_hlo")
     (carried,) = re.findall(r"= (\(.*?\)) while\(", program)
-    assert ("f32[64,64]" in carried) != is_narrow
-    assert "f16[64,64]" in carried or not is_narrow
+    assert ("f32[64,64]" in carried) != is_half
+    assert "f16[64,64]" in carried or not is_half

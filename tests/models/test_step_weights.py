@@ -119,7 +119,7 @@ def test_steps_with_prepared_weights_give_the_logits_of_the_whole_model(
 ):
     (tie, output_bias), (policy, output_policy, quantized) = output, layers
     if policy == HALF:
-        monkeypatch.setattr(step_weights, "_MOST_JOINED", 1)  # All matrices stay narrow.
+        monkeypatch.setattr(step_weights, "_MOST_JOINED", 1)  # All matrices stay as they are.
     model = made(width, decoder, tie, output_bias, policy, output_policy, quantized)
     rng = np.random.default_rng(1)
     batch, beams = (1, 1) if one_row else (2, 3)

@@ -107,14 +107,24 @@ def test_a_member_with_a_path_outside_stays_inside(model, tmp_path):
 def test_weights_in_16_bits_take_half_the_file_and_the_memory(model, tmp_path, load, dtype):
     half = type(model)(model.config, dtype=HalfPrecisionWeights(dtype))
     half.set_weights([ops.convert_to_numpy(weight) for weight in model.weights])
-    save_model(model, tmp_path / "wide.keras")
+    save_model(model, tmp_path / "full.keras")
     save_model(half, tmp_path / "half.keras")
     loaded = load(tmp_path / "half.keras")
     for saved, received in zip(half.weights, loaded.weights, strict=True):
         assert received.dtype == "float16"
         np.testing.assert_allclose(float64(received), float64(saved), atol=3e-8)
-    sizes = [weight_bytes(tmp_path / name) for name in ("wide.keras", "half.keras")]
+    sizes = [weight_bytes(tmp_path / name) for name in ("full.keras", "half.keras")]
     count = sum(math.prod(weight.shape) for weight in model.weights)
     assert sizes[0] - sizes[1] == pytest.approx(2 * count, abs=0.2 * count + 4096)
     assert sizes[1] == (tmp_path / "half.keras").stat().st_size
     assert weight_bytes(tmp_path / "none.keras") == 0
+
+
+def test_a_file_in_16_bits_needs_room_for_2_bytes_a_number(tmp_path, small_disk):
+    model = keras.Sequential([keras.layers.Dense(97, dtype=HalfPrecisionWeights())])
+    model.build((None, 7))
+    room = 2 * (2 * model.count_params() + (1 << 20))  # the parts and the file
+    with small_disk(room):
+        save_model(model, tmp_path / "model.keras")
+    with small_disk(room - 1), pytest.raises(OSError, match="File too large"):
+        save_model(model, tmp_path / "model.keras")
