@@ -18,7 +18,7 @@ _last_use: contextvars.ContextVar = contextvars.ContextVar("last_use", default=F
 
 
 def values_follow() -> contextlib.AbstractContextManager[None]:
-    """Lets layers that are built within make large variables of zeros, since values follow."""
+    """Lets layers that are built within make matrices of zeros, since values follow."""
     return _true_within(_values_follow)
 
 
@@ -44,7 +44,7 @@ def free(model: keras.Model) -> None:
 
 
 def initializer_of(initializer: Any) -> Any:
-    """Returns the initializer of a large variable: if values follow, zeros that take no memory."""
+    """Returns the initializer of a matrix: if values follow, zeros that take no memory."""
     return zeros_without_memory if _values_follow.get() else initializer
 
 

@@ -7,14 +7,15 @@ import keras
 from keras import ops
 
 from keras_transformer.ids import PAD_ID
-from keras_transformer.large_variables import assign_rows, initializer_of, row_blocks
-from keras_transformer.layers.half_precision import HalfPrecisionLayer, matmul_transposed
+from keras_transformer.large_variables import assign_rows, row_blocks
+from keras_transformer.layers.half_precision import matmul_transposed
 from keras_transformer.layers.masks import vocabulary_mask
+from keras_transformer.layers.matrix_layer import MatrixLayer
 from keras_transformer.options import check_flags, check_ids, check_positive, values_of
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenEmbedding(HalfPrecisionLayer, keras.layers.Embedding):
+class TokenEmbedding(MatrixLayer, keras.layers.Embedding):
     """Looks ids up in a table and scales them by √model_dim.
 
     The table, unscaled and transposed, is also the output projection (`project`): that ties
@@ -90,19 +91,15 @@ class TokenEmbedding(HalfPrecisionLayer, keras.layers.Embedding):
 
     def build(self, input_shape=None):
         initializer = self.embeddings_initializer
-        self.embeddings_initializer = initializer_of(
-            initializer or keras.initializers.RandomNormal(stddev=self.model_dim**-0.5)
-        )
+        if initializer is None:
+            normal = keras.initializers.RandomNormal(stddev=self.model_dim**-0.5)
+            self.embeddings_initializer = normal
         super().build(input_shape)
         self.embeddings_initializer = initializer
         if self.has_output_bias:
             self.output_bias = self.add_weight(
                 name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
             )
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, which may compute something else.
-        super().quantize(mode, type_check=False, config=config)
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
         tables: dict[str, Any] = {}

@@ -46,15 +46,6 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
         return f'<HalfPrecisionWeights "{self._dtype}">'
 
 
-class HalfPrecisionLayer(keras.layers.Layer):
-    """Base of layers that cast weights of half precision in their products, not before a call."""
-
-    def add_weight(self, *args: Any, **options: Any) -> keras.Variable:
-        if isinstance(self.dtype_policy, HalfPrecisionWeights):
-            options["autocast"] = False
-        return super().add_weight(*args, **options)
-
-
 def matmul(inputs: keras.KerasTensor, matrix: Any) -> keras.KerasTensor:
     """Multiplies rows with a matrix, which may be of half precision: `cast_late`."""
     return ops.matmul(inputs, cast_late(matrix, inputs))

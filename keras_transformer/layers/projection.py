@@ -8,12 +8,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.half_precision import HalfPrecisionLayer, matmul
+from keras_transformer.layers.half_precision import matmul
 from keras_transformer.layers.masks import IS_EARLY_KERAS, MaskedLayer
+from keras_transformer.layers.matrix_layer import MatrixLayer
 from keras_transformer.options import check_positive
 
 
-class Projection(HalfPrecisionLayer, keras.layers.EinsumDense):
+class Projection(MatrixLayer, keras.layers.EinsumDense):
     """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
 
     It multiplies rows with one matrix: with TensorFlow's gradient of a product over several axes,
@@ -48,12 +49,8 @@ class Projection(HalfPrecisionLayer, keras.layers.EinsumDense):
             outputs = outputs + ops.cast(ops.reshape(self.bias, (width,)), outputs.dtype)
         return ops.reshape(outputs, (*ops.shape(inputs)[:2], *output_axes))
 
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, which may compute something else; this one computes it.
-        super().quantize(mode, type_check=False, config=config)
 
-
-class Dense(HalfPrecisionLayer, keras.layers.Dense):
+class Dense(MatrixLayer, keras.layers.Dense):
     """A `keras.layers.Dense` that computes LoRA without a sum of matrices."""
 
     def call(self, inputs, training=None):
@@ -61,9 +58,6 @@ class Dense(HalfPrecisionLayer, keras.layers.Dense):
         if self.bias is not None:
             outputs = outputs + ops.cast(self.bias, outputs.dtype)
         return outputs if self.activation is None else self.activation(outputs)
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        super().quantize(mode, type_check=False, config=config)  # as `Projection.quantize`
 
 
 def _product(layer, rows, width):

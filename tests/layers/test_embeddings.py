@@ -209,27 +209,6 @@ def test_tensorflow_takes_over_the_memory_of_a_table(dtype):
         np.testing.assert_array_equal(float64(tensor), rows)
 
 
-def test_where_values_follow_a_table_is_not_drawn():
-    with large_variables.values_follow():
-        layer = TokenEmbedding(VOCABULARY, WIDTH)
-        layer.build()
-    assert not np.any(layer.embeddings)
-    drawn = TokenEmbedding(VOCABULARY, WIDTH)
-    drawn.build()
-    assert np.all(np.any(drawn.embeddings, axis=1))
-
-
-def test_values_follow_until_the_outermost_context_ends():
-    """A context within another, as where a model is loaded while another one is made."""
-    layers = [TokenEmbedding(VOCABULARY, WIDTH) for _ in range(3)]
-    with large_variables.values_follow():
-        with large_variables.values_follow():
-            layers[0].build()
-        layers[1].build()
-    layers[2].build()
-    assert [bool(np.any(layer.embeddings)) for layer in layers] == [False, False, True]
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_fewer_or_more_values_than_variables_are_refused(count):
     layer, table = built(output_bias=True)
