@@ -110,6 +110,15 @@ def test_other_pythons_are_tested_with_the_lowest_and_with_coming_versions(run, 
     assert "/3.14/bin/pytest" not in calls
 
 
+def test_jax_and_other_versions_compute_as_on_a_processor_with_avx2_and_no_more(run):
+    (run.bin / "python3.13").symlink_to(run.tool)
+    calls = run()[1].split(">>> ")
+    tests = [call for call in calls if call.startswith("pytest ")]
+    with_avx2 = {call for call in tests if "XLA_FLAGS=--xla_cpu_max_isa=AVX2\n" in call}
+    others = {call for call in tests if re.search(r"KERAS_BACKEND=jax\n|/3\.13/bin", call)}
+    assert with_avx2 == others and len(others) == 2 and len(tests) > 2
+
+
 def test_every_extra_is_installed_alone(run):
     _, calls = run()
     installed = re.findall(

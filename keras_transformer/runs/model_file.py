@@ -10,8 +10,6 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 
-import numpy as np
-
 from keras_transformer.errors import InputError
 from keras_transformer.files import check_space, parts_folder, replaced_file
 from keras_transformer.reading import check_file, readable
@@ -97,6 +95,8 @@ def save_model(model, path: str | os.PathLike) -> None:
 
     Keras would build the file in memory. It writes the file's parts to a folder instead.
     """
+    import numpy as np  # Late: the help of a command reads this module.
+
     variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
     size = sum(math.prod(values.shape) * np.dtype(values.dtype).itemsize for values in variables)
     with replaced_file(path) as temporary, parts_folder(temporary) as folder:

@@ -33,7 +33,8 @@ def test_a_price_is_right_if_it_is_the_only_one(translation, count):
 @pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:BLEU is 0.0")  # of texts of one word
-def test_a_higher_rate_changes_more_of_a_run(tmp_path):
+def test_a_higher_rate_changes_more_of_a_run(tmp_path, monkeypatch, one_graph):
+    monkeypatch.setattr(fine_tuning, "PARTS", {"train": 60, "validation": 6, "test": 6})
     start = import_run(TOYS / "student", tmp_path / "start")
     path = tmp_path / "general.en"
     path.write_text(

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import large, large_peers
 
 
-@pytest.mark.slow(after=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "share"), [("float32", 1), ("float16", 0.5)])
 def test_a_table_of_two_commands_on_a_small_model(tmp_path, capsys, dtype, share):
     words = ["--shape", "toy", "--dtype", dtype, "--commands", "import", "translate"]
