@@ -113,7 +113,7 @@ def search_bytes(config: Any, beams: int, columns: int, capacity: int, is_half: 
 
 CPU = DevicePlan()
 LARGE_MODEL_ON_CPU = DevicePlan(
-    hypotheses=16,
+    hypotheses=64,
     first_capacity=128,
     can_shrink=False,
     workers=1,
@@ -122,9 +122,9 @@ LARGE_MODEL_ON_CPU = DevicePlan(
 )
 """Plan for a model of hundreds of millions of parameters, whose weights fill most of the memory.
 
-A step reads all weights, which keeps all cores busy: a second batch beside it gains nothing, and
-from 16 hypotheses on neither do more rows. A program with one loop takes a third of the memory and
-of the time to compile.
+A step reads all weights, which keeps all cores busy: a second batch beside it gains nothing. Forty
+sentences took 0.69 of the time with 64 hypotheses instead of 16 (600 million parameters), and
+0.2 GB more. A program with one loop takes a third of the memory and of the time to compile.
 """
 
 

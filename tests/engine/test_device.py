@@ -54,12 +54,12 @@ def test_a_sentence_needs_more_memory_with_more_hypotheses_and_tokens():
 
 
 FEW = [
-    ({"beam_size": 1}, 16),
-    ({"beam_size": 4}, 4),
-    ({"beam_size": 16}, 1),
-    ({"beam_size": 40}, 1),
+    ({"beam_size": 1}, 64),
+    ({"beam_size": 4}, 16),
+    ({"beam_size": 64}, 1),
+    ({"beam_size": 100}, 1),
 ]
-FEW += [({"beam_size": 4, "sampling": True, "n_best": 8}, 2)]
+FEW += [({"beam_size": 4, "sampling": True, "n_best": 8}, 8)]
 
 
 @pytest.mark.parametrize("options, rows", FEW)
