@@ -20,7 +20,7 @@ LARGE = 1 << 29
 """Bytes of weights from which on a process gives memory back to the system."""
 ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 """Environment variable of TensorFlow: `1` if the C library allocates its memory."""
-_SHARED = 1.1e9  # bytes that TensorFlow and compiled programs take for any model
+_SHARED = 1.6e9  # bytes that TensorFlow, compiled programs and a search take for any model
 _MMAP_THRESHOLD, _LEAST_MAPPED = -3, 1 << 21  # of glibc's malloc.h: from so many bytes on
 _CGROUPS = (
     # Version 2 of Linux' control groups, then version 1.
