@@ -10,29 +10,31 @@ import functools
 import html
 import itertools
 import re
+import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from keras_transformer.documents.dividing import nearest_borders
 from keras_transformer.documents.document import Document, Settings, replaced
+from keras_transformer.documents.heading_links import heading_names, with_new_names
+from keras_transformer.documents.markdown_parser import parser, with_partners
 from keras_transformer.documents.marked_texts import MarkedTexts
-from keras_transformer.errors import require
 from keras_transformer.text.patterns import ITEM
 from keras_transformer.text.sentences import has_letters
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:.*\n)*?\1[ \t]*\r?(?:\n|\Z)")
-# What CommonMark lacks: the box of a task and the name of a footnote at the beginning, and the
-# reference to a footnote.
-_LEADING = re.compile(r"(?:\[[ xX]\]|\[\^[^\]\s]+\]:)\s+")
-_FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
+_FRONT_MATTER = re.compile(
+    r"(?:(---)|\+\+\+)[ \t]*\r?\n(?=\S)(?:.*\n)*?(?(1)(?:---|\.\.\.)|\+\+\+)[ \t]*\r?(?:\n|\Z)"
+)
+# What CommonMark lacks at the beginning: the box of a task, and the kind of an alert.
+_LEADING = re.compile(r"\[(?:[ xX]|![\w-]+)\][-+]?(?:\s+|\Z)")
 _TAG = re.compile(r"""(<x\d+ translate="no"></x\d+>|</?x\d+>|<br x="\d+">)""")
 _SPACES = re.compile(r"\s+")
-_SPECIAL = re.compile(r"[\\`*_\[\]<>&~#]")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~#]|!\Z")
 _AT_LINE_START = re.compile(r"([-+=])|(\d{1,9})([.)])")
 _WORD = re.compile(r"[-./]*\w[-.\w/]{0,23}")
-_HTML_NAME = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
+_HTML_TAG = re.compile(r"<[^<>]*>")
 
 
 class Markdown(Document):
@@ -40,10 +42,12 @@ class Markdown(Document):
 
     def __init__(self, text: str, settings: Settings):
         self._text = text
-        passages = list(_passages(text, not settings.has_placeholders))
-        self._blocks = [passage for passage in passages if passage is not None]
-        self._num_lost = len(passages) - len(self._blocks)
-        with_images = (passage for block in self._blocks for passage in (*block.inner, block))
+        blocks = list(_blocks(text, not settings.has_placeholders))
+        self._num_lost = blocks.count(None)
+        self._blocks = sorted(filter(None, blocks), key=lambda block: block.place)
+        passages = [block for block in self._blocks if isinstance(block, _Passage)]
+        self._headings = [passage for passage in passages if passage.is_heading]
+        with_images = (passage for block in passages for passage in (*block.inner, block))
         self._passages = [passage for passage in with_images if has_letters(passage.words)]
         self._marked = MarkedTexts([one.source for one in self._passages], settings.markup_step)
         self.texts, self.options = self._marked.texts, self._marked.options
@@ -55,8 +59,18 @@ class Markdown(Document):
             rule = f"{num_left} of {self._num_lost + len(taken)} texts stay as they were"
             message = f"{rule}, because their translations would have other marks of Markdown."
             warnings.warn(message, stacklevel=2)
+        names = self._new_names()
         places = [block.place for block in self._blocks]
-        return replaced(self._text, places, [block.written() for block in self._blocks])
+        return replaced(self._text, places, [block.written(names) for block in self._blocks])
+
+    def _new_names(self):
+        """Returns the new names of headings whose names are others, by their former names."""
+        names, new_names = (
+            heading_names(heading.title(is_new) for heading in self._headings)
+            for is_new in (False, True)
+        )
+        pairs = zip(names, new_names, strict=True)
+        return {name: new_name for name, new_name in pairs if new_name and new_name != name}
 
 
 class _Piece(NamedTuple):
@@ -70,7 +84,6 @@ class _Piece(NamedTuple):
         start: Offset in the content.
         stop: Offset of the end.
         tag: What stands for it in HTML.
-        text: What the parser takes for text in it.
         label: Of a link's end without an address or a name: the text that names it.
         image: The text in an image's mark.
     """
@@ -79,7 +92,6 @@ class _Piece(NamedTuple):
     start: int
     stop: int
     tag: str
-    text: str = ""
     label: str | None = None
     image: "_Passage | None" = None
 
@@ -93,7 +105,14 @@ class _Passage:
         text: The document.
         pieces: Its marks in order.
         check: Returns what the parser finds in a content, without texts.
-        is_cell: Whether it is the content of a table's cell.
+        block: Type of the parser's token that begins the block.
+
+    Attributes:
+        is_heading: Whether it is the content of a heading.
+        place: Start and stop in the document.
+        inner: Passages of the images in it.
+        words: Its words without marks.
+        source: The same in HTML, with tags for marks.
     """
 
     def __init__(
@@ -103,49 +122,69 @@ class _Passage:
         text: str,
         pieces: list[_Piece],
         check: "Callable[[str], _Parsed]",
-        is_cell: bool = False,
+        block: str = "",
     ):
         self._content, self._offsets, self._text = content, offsets, text
-        self._pieces, self._check, self._is_cell = pieces, check, is_cell
-        self._new: list[tuple[str, str]] | None = None  # contents and what is written for them
+        self._pieces, self._check = pieces, check
+        self._is_cell, self.is_heading = block in ("th_open", "td_open"), block == "heading_open"
         self.place = offsets[0], offsets[-1]
         self.inner = [piece.image for piece in pieces if piece.image is not None]
         self._gaps = _gaps(content, pieces)
+        self._parts: list[Any] = [self._gaps[0]]  # texts, and the marks between them
+        for piece, gap in zip(pieces, self._gaps[1:], strict=True):
+            self._parts += [piece, gap]
+        self._new: list[tuple[Any, str]] | None = None  # parts of the translation, and contents
         self.words = " ".join(self._gaps)
         self.source = "".join(
-            html.escape(gap, quote=False) + tag
-            for gap, tag in itertools.zip_longest(
-                self._gaps, (piece.tag for piece in pieces), fillvalue=""
-            )
+            html.escape(part, quote=False) if isinstance(part, str) else part.tag
+            for part in self._parts
         )
 
     def take(self, translated: str) -> bool:
         """Takes a translation of `source`; returns False if it cannot be written."""
         if _plain(translated) == _plain(self.source):
-            return True
+            return True  # Marks and lines are best as they are.
         parts = self._read(translated)
         if parts is None:
             return False
-        text = "".join(part if isinstance(part, str) else part.text for part in parts)
-        expected = self._check(self._content)._replace(text=_squeezed(text))
+        text = _squeezed("".join(part for part in parts if isinstance(part, str)))
+        expected = self._check(self._content)._replace(text=text)
         parts = self._with_lines(parts)
-        for escape in (False, True):
-            pairs = self._pairs(parts, escape)
-            if self._check("".join(content for content, _ in pairs)) == expected:
-                self._new = pairs
+        for form, escape in itertools.product((parts, self._with_spaces(parts)), (False, True)):
+            contents = self._contents(form, escape)
+            if self._check("".join(contents)) == expected:
+                self._new = list(zip(form, contents, strict=True))
                 return True
         return False
 
-    def written(self) -> str:
-        """Returns what replaces `place`: the translation, or the source with new images."""
-        if self._new is not None:
-            return "".join(literal for _, literal in self._new)
+    def content(self, is_new: bool = True) -> str:
+        """Returns the content as the parser sees it, of the translation or of the source."""
+        if is_new and self._new is not None:
+            return "".join(content for _, content in self._new)
+        return self._content
+
+    def title(self, is_new: bool) -> str:
+        """Returns the text that readers see, of the translation or of the source."""
+        parts = [part for part, _ in self._new] if is_new and self._new else self._parts
+        return "".join(part if isinstance(part, str) else self._shown(part) for part in parts)
+
+    def written(self, names: Mapping[str, str]) -> str:
+        """Returns what replaces `place`: the translation, or the source with new images.
+
+        `names` are the new names of headings, by the names in links.
+        """
         written, position = [], 0
-        for piece in self._pieces:
-            if piece.image is not None:
-                written += [self._slice(position, piece.start), self._image(piece)]
+        if self._new is None:
+            for piece in self._pieces:
+                written += [self._slice(position, piece.start), self._mark(piece, names)]
                 position = piece.stop
-        return "".join([*written, self._slice(position, len(self._content))])
+            return "".join([*written, self._slice(position, len(self._content))])
+        for part, content in self._new:
+            if not isinstance(part, str):
+                written.append(self._mark(part, names))
+            else:  # The parser has removed this escape from a cell.
+                written.append(content.replace("|", r"\|") if self._is_cell else content)
+        return "".join(written)
 
     def _read(self, translated):
         """Returns the texts of a translation and the marks between them, None for other marks."""
@@ -210,34 +249,79 @@ class _Passage:
             result.append(part[start:] if isinstance(part, str) else part)
         return result
 
-    def _pairs(self, parts, escape):
-        """Returns what each part is in the content, and in the document."""
-        pairs, begins_line = [], True
+    def _with_spaces(self, parts):
+        """Returns parts with spaces where a mark next to a letter would be a sign.
+
+        Emphasis does not end between a sign and a letter, as in `**注意：**阅读`.
+        """
+        contents, result = self._contents(parts, False), []
+        for number, part in enumerate(parts):
+            content = contents[number]
+            step = 0 if isinstance(part, str) else {"begin": -1, "end": 1}.get(part.kind, 0)
+            result.append(part)
+            if not step or content[0] not in "*_~":
+                continue
+            outside = next(filter(None, contents[number + step :: step]), " ")[
+                -1 if step < 0 else 0
+            ]
+            inside = next(filter(None, contents[number - step :: -step]), " ")[
+                0 if step < 0 else -1
+            ]
+            if _is_letter(outside) and (content[0] == "_" or not _is_letter(inside)):
+                result.insert(len(result) - (step < 0), " ")
+        return result
+
+    def _contents(self, parts, escape):
+        """Returns what each part is in the content."""
+        contents, begins_line = [], True
         for part in parts:
             if isinstance(part, str):
-                content = _escaped(part, begins_line) if escape else part
-                # The parser has removed this escape from a cell.
-                literal = content.replace("|", r"\|") if self._is_cell else content
-                pairs.append((content, literal))
+                contents.append(_escaped(part, begins_line) if escape else part)
                 begins_line = False
-                continue
-            content = self._content[part.start : part.stop]
-            literal = self._slice(part.start, part.stop)
-            if part.image is not None:
-                literal = self._image(part)
-            if part.label is not None:
-                content = literal = f"][{part.label}]"
-            pairs.append((content, literal))
-            begins_line = part.kind in ("line", "break")
-        return pairs
+            else:
+                content = self._content[part.start : part.stop]
+                if part.label is not None:
+                    content = f"][{part.label}]"
+                elif part.image is not None:
+                    content = (
+                        f"![{part.image.content()}{content[2 + len(part.image.content(False)) :]}"
+                    )
+                contents.append(content)
+                begins_line = part.kind in ("line", "break")
+        return contents
 
     def _slice(self, start, stop):
         return self._text[self._offsets[start] : self._offsets[stop]]
 
-    def _image(self, piece):
-        start, stop = self._offsets[piece.start], self._offsets[piece.stop]
-        inner_start, inner_stop = piece.image.place
-        return self._text[start:inner_start] + piece.image.written() + self._text[inner_stop:stop]
+    def _mark(self, piece, names):
+        """Returns what is written for a mark."""
+        literal = self._slice(piece.start, piece.stop)
+        if piece.image is not None:
+            start, (inner_start, inner_stop) = self._offsets[piece.start], piece.image.place
+            before, after = literal[: inner_start - start], literal[inner_stop - start :]
+            return f"{before}{piece.image.written(names)}{after}"
+        if piece.label is not None and self._new is not None:
+            return f"][{piece.label}]"
+        return with_new_names(literal, names) if piece.kind in ("begin", "end") else literal
+
+    def _shown(self, piece):
+        """Returns the text that readers see of a mark."""
+        literal = self._content[piece.start : piece.stop]
+        is_text = piece.kind in ("copy", "code") and not literal.startswith("![")
+        return (
+            _HTML_TAG.sub("", literal) if is_text else html.unescape(_HTML_TAG.sub("", piece.tag))
+        )
+
+
+class _Links(NamedTuple):
+    """A part of a document that is not translated, but may have links to headings."""
+
+    place: tuple[int, int]
+    text: str
+
+    def written(self, names: Mapping[str, str]) -> str:
+        """Returns the part with the new names of headings."""
+        return with_new_names(self.text, names)
 
 
 class _Parsed(NamedTuple):
@@ -247,55 +331,67 @@ class _Parsed(NamedTuple):
     text: str
 
 
-def _passages(text, reads_code):
-    """Yields the passages of a document's blocks, in order; None for one that was not found."""
-    parser, environment = _parser(), {}
+def _blocks(text, reads_code):
+    """Yields the passages and links of a document's blocks; None for one that was not found."""
+    environment: dict[str, Any] = {}
     front_matter = _FRONT_MATTER.match(text)
     first = 0 if front_matter is None else front_matter.end()
     lines = [match.span(1) for match in _LINE.finditer(text, first)]
-    tokens, position = parser.parse(text[first:], environment), 0
-    references = environment.get("references", {})
+    tokens = parser().parse(text[first:], environment)
+    read_text = text.replace("\0", "\ufffd")  # as the parser does
+    references, row = environment.get("references", {}), (0, 0)
+    maps = [reference["map"] for reference in references.values()]
+    maps += [token.map for token in tokens if token.type == "html_block"]
+    for start, stop in maps:
+        place = lines[start][0], lines[stop - 1][1]
+        yield _Links(place, text[slice(*place)])
     for before, token in itertools.pairwise(tokens):
         if before.type == "tr_open":
-            position = lines[before.map[0]][0]
+            row = lines[before.map[0]]
         if token.type != "inline" or not token.content:
             continue
-        is_cell = before.type in ("th_open", "td_open")
-        if is_cell:
-            offsets = _offsets_in_row(text, token.content, position)
-            position = offsets[-1] if offsets else position
+        if before.type in ("th_open", "td_open"):
+            offsets = _offsets_in_row(read_text, token.content, row)
+            row = (offsets[-1] if offsets else row[0]), row[1]
         else:
-            offsets = _offsets(text, token.content, lines[slice(*token.map)], before)
+            offsets = _offsets(read_text, token.content, lines[slice(*token.map)], before)
         if offsets is None:
             yield None
             continue
-        check = functools.partial(_check, references, _around(before))
+        around = _around(before)
+        if around is not None and not _is_block(token.content, around):
+            around = None
+        check = functools.partial(_check, references, around)
         leading = _LEADING.match(token.content)
         start = 0 if leading is None else leading.end()
         content, offsets = token.content[start:], offsets[start:]
         pieces = _pieces(content, offsets, text, token.children, start, references, reads_code)
-        yield None if pieces is None else _Passage(content, offsets, text, pieces, check, is_cell)
+        yield (
+            None if pieces is None else _Passage(content, offsets, text, pieces, check, before.type)
+        )
 
 
 def _offsets(text, content, lines, block):
     """Returns where the characters of a content are, and where it ends; None if it is not found."""
     offsets: list[int] = []
     for (start, stop), part in zip(lines, content.split("\n"), strict=False):
-        line = text[start:stop]
+        line, words = text[start:stop], part.lstrip(" \t")
         if block.markup.startswith("#"):
-            place = line.find(part, line.index("#") + len(block.markup))
+            place = line.find(words, line.index("#") + len(block.markup))
         else:
-            place = len(line.rstrip()) - len(part.rstrip())
-        if place < 0 or not line.startswith(part, place):
+            place = len(line.rstrip()) - len(words.rstrip())
+        if place < 0 or not line.startswith(words, place):
             return None
-        offsets.extend(range(start + place, start + place + len(part) + 1))
+        # White space before the words may be a tab that the parser has replaced.
+        offsets += [start + place] * (len(part) - len(words))
+        offsets += range(start + place, start + place + len(words) + 1)
     return offsets if len(offsets) == len(content) + 1 else None
 
 
-def _offsets_in_row(text, content, position):
-    """Returns the same for a table's cell, which has `\\|` for `|`."""
+def _offsets_in_row(text, content, row):
+    """Returns the same for a table's cell, which has `\\|` for `|`, in a part of its row."""
     written = content.replace("|", r"\|")
-    start = text.find(written, position)
+    start = text.find(written, *row)
     if start < 0:
         return None
     steps = (2 if character == "|" else 1 for character in content)
@@ -311,14 +407,22 @@ def _around(block):
     return (f"{block.markup} ", "") if "#" in block.markup else ("", f"\n{block.markup * 3}")
 
 
+def _is_block(content, around):
+    """Returns False if a continued line of a content begins a block where it is by itself."""
+    if "\n" not in content:
+        return True
+    tokens = parser().parse(content.join(around))
+    return len(tokens) == 3 and tokens[1].content == content
+
+
 def _check(references, around, content):
     """Parses the content of a block; returns its blocks and marks, and its text."""
     # A content must not change what other contents refer to.
     environment = {"references": collections.ChainMap({}, references)}
     if around is None:
-        tokens = _parser().parseInline(content, environment)
+        tokens = parser().parseInline(content, environment)
     else:
-        tokens = _parser().parse(content.join(around), environment)
+        tokens = parser().parse(content.join(around), environment)
     marks, texts = [], []
     for token in tokens:
         _collect(token.children or (), marks, texts)
@@ -328,7 +432,7 @@ def _check(references, around, content):
 def _check_image(references, content):
     """Parses the text of an image as `_check` does."""
     environment = {"references": collections.ChainMap({}, references)}
-    (token,) = _parser().parseInline(f"![{content}](x)", environment)
+    (token,) = parser().parseInline(f"![{content}](x)", environment)
     marks, texts = [child.type for child in token.children], []
     for child in token.children:
         _collect(child.children or (), marks, texts)
@@ -342,7 +446,8 @@ def _collect(tokens, marks, texts):
             texts.append("" if is_address else token.content)
         elif token.type != "softbreak":
             attributes = sorted(token.attrs.items())
-            marks.append(repr((token.type, token.markup, token.content, attributes)))
+            content = "" if token.type == "image" else token.content  # which is text
+            marks.append(repr((token.type, token.markup, content, attributes)))
         is_address = token.type == "link_open" and token.info == "auto"
 
 
@@ -354,13 +459,16 @@ def _pieces(content, offsets, text, tokens, shift, references, reads_code):
     """
     tokens = [token for token in tokens if "span" in token.meta and token.type != "text"]
     pieces: list[_Piece] = []
-    for (token, partner), number in zip(_with_partners(tokens), itertools.count(), strict=False):
+    for number, (token, partner) in enumerate(with_partners(tokens)):
         start, stop = (place - shift for place in token.meta["span"])
+        if stop <= 0:
+            continue
         options: dict[str, Any] = {}
         if token.type in ("softbreak", "hardbreak"):
             is_shown = token.type == "hardbreak"
             kind, tag = ("break", f'<br x="{number}">') if is_shown else ("line", " ")
-            start = len(content[: max(start, 0)].rstrip(" "))
+            previous = pieces[-1].stop if pieces else 0
+            start = previous + len(content[previous:start].rstrip(" "))
         elif token.type == "text_special":
             kind, tag = "sign", html.escape(token.content, quote=False)
         elif token.type == "code_inline" and reads_code and _is_word(token.content):
@@ -382,33 +490,12 @@ def _pieces(content, offsets, text, tokens, shift, references, reads_code):
         if start < (pieces[-1].stop if pieces else 0):
             return None
         pieces.append(_Piece(kind, start, stop, tag, **options))
-    return _with_footnotes(content, pieces)
+    return pieces
 
 
 def _is_word(code):
     """Returns whether a model may read a code as a word of the sentence."""
     return _WORD.fullmatch(code) is not None and ITEM.search(code) is None
-
-
-def _with_partners(tokens):
-    """Yields tokens with the number of the other end of their element, None without one."""
-    partners: dict[int, int] = {}
-    open_tokens: list[tuple[int, str]] = []
-    for number, token in enumerate(tokens):
-        name, nesting = token.type.removesuffix("_open").removesuffix("_close"), token.nesting
-        if token.info == "auto":
-            continue
-        if token.type == "html_inline" and (match := _HTML_NAME.match(token.content)):
-            name, nesting = f"<{match[2].lower()}", -1 if match[1] else 1
-            if nesting < 0 and (not open_tokens or open_tokens[-1][1] != name):
-                continue
-        if nesting > 0:
-            open_tokens.append((number, name))
-        elif nesting < 0:
-            while (opening := open_tokens.pop())[1] != name:  # tags of HTML without an end
-                pass
-            partners[number], partners[opening[0]] = opening[0], number
-    return [(token, partners.get(number)) for number, token in enumerate(tokens)]
 
 
 def _image_text(content, offsets, text, token, start, references, reads_code):
@@ -424,21 +511,6 @@ def _image_text(content, offsets, text, token, start, references, reads_code):
         return None
     check = functools.partial(_check_image, references)
     return _Passage(token.content, offsets, text, pieces, check)
-
-
-def _with_footnotes(content, pieces):
-    """Returns pieces with the references to footnotes between them."""
-    result, position, number = [], 0, len(pieces)
-    for piece in (*pieces, None):
-        stop = len(content) if piece is None else piece.start
-        for match in _FOOTNOTE.finditer(content, position, stop):
-            tag = f'<x{number} translate="no"></x{number}>'
-            result.append(_Piece("copy", *match.span(), tag, match[0]))
-            number += 1
-        if piece is not None:
-            result.append(piece)
-            position = piece.stop
-    return result
 
 
 def _gaps(content, pieces):
@@ -470,47 +542,13 @@ def _escaped(text, begins_line):
 
 
 def _plain(source):
-    return " ".join(html.unescape(source).split())
+    """Returns a text without marks and white space."""
+    return _squeezed(html.unescape(_TAG.sub("", source)))
+
+
+def _is_letter(character):
+    return unicodedata.category(character)[0] in "LMN"
 
 
 def _squeezed(text):
     return "".join(text.split())
-
-
-@functools.lru_cache(maxsize=1)
-def _parser():
-    """Returns a parser whose tokens have a `span` in the content that they come from."""
-    package = require("markdown_it", "The parser of Markdown", "documents")
-    parser = package.MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    parser.disable("text_join")  # It joins escaped characters with others.
-    names = parser.get_active_rules()["inline"]
-    for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
-        parser.inline.ruler.at(name, functools.partial(_run, name, rule))
-    return parser
-
-
-def _run(name, rule, state, silent):
-    """Runs a rule of the parser, and notes which characters its tokens come from."""
-    start, count = state.pos, len(state.tokens)
-    if not rule(state, silent):
-        return False
-    tokens = state.tokens[count:]  # The first may be the text before the rule's own.
-    if silent or not tokens:
-        return True
-    if name in ("emphasis", "strikethrough"):
-        stop = state.pos
-        for token in reversed(tokens):
-            if stop == start:
-                break
-            token.meta["span"] = stop - len(token.content), stop
-            stop -= len(token.content)
-    elif name == "link":
-        opening = next(token for token in tokens if token.type == "link_open")
-        stop = state.md.helpers.parseLinkLabel(state, start, True)
-        opening.meta["span"], tokens[-1].meta["span"] = (start, start + 1), (stop, state.pos)
-        tokens[-1].meta["label"] = state.src[start + 1 : stop]
-    elif name == "autolink":
-        tokens[-3].meta["span"] = start, state.pos
-    else:
-        tokens[-1].meta["span"] = start, state.pos
-    return True

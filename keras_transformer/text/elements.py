@@ -24,7 +24,8 @@ _VERBATIM = frozenset(("listing", "pre", "textarea", "xmp"))  # White space in t
 SEPARATORS = frozenset("audio br canvas embed iframe img input meter object progress video".split())
 """Names of elements that stand between words, but inside of a sentence."""
 
-_EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+"""Names of elements without an end tag."""
 _RAW = {name: re.compile(rf"</{name}\s*+>", re.IGNORECASE) for name in ("script", "style")}
 _MARKUP_TAG = re.compile(MARKUP_TAG)
 _NAME = re.compile(r"</?([^\s/>]*)")
@@ -139,7 +140,7 @@ class _Scanner:
             return None
         (name,), stop = _NAME.match(match[0].lower()).groups(), match.end()
         kind: Kind = "end" if beginning[1] == "/" else "begin"
-        if kind == "begin" and (match[0].endswith("/>") or name in _EMPTY or name in _RAW):
+        if kind == "begin" and (match[0].endswith("/>") or name in EMPTY or name in _RAW):
             kind = "single"
             if name in _RAW:
                 stop = self._raw_end(name, stop) or stop
@@ -213,7 +214,7 @@ def _with_copies(source, tags, stops):
                 continue
             yield _copied(copy, tag.start)
             copy = None
-        if tag.kind == "begin" and _is_kept(source[tag.start : tag.stop], tag.name):
+        if tag.kind == "begin" and is_kept(source[tag.start : tag.stop], tag.name):
             copy = tag
         else:
             yield tag
@@ -225,7 +226,7 @@ def _copied(tag, stop):
     return dataclasses.replace(tag, stop=stop, kind="copy", partner=None)
 
 
-def _is_kept(literal, name):
+def is_kept(literal, name):
     """Returns True for the tag of an element that is not translated."""
     is_code = name in _NOT_TRANSLATED
     if "translate" not in literal.lower():

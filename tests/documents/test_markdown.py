@@ -186,15 +186,24 @@ def test_signs_of_a_translation_are_no_marks(source, translation, expected):
     assert translated(source, engine) == expected
 
 
-def test_a_translation_that_would_break_marks_is_left_and_counted():
-    class Engine(FakeEngine):
-        def translate(self, texts, **options):
-            return [Translation(text.upper().replace(" ", ""), 0.0) for text in texts]
-
-    # In CommonMark, no `*` begins an element between a letter and a bracket.
-    source = "one *(two)* three\n\nfour\n"
-    with pytest.warns(UserWarning, match="1 of 2 texts stay as they were"):
-        assert translated(source, Engine()) == "one *(two)* three\n\nFOUR\n"
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        # CommonMark: no emphasis ends between a sign and a letter, and none begins there.
+        ("**note:** read", "<x0>注意：</x0>阅读", "**注意：** 阅读"),
+        ("read *(this)* now", "阅读<x0>（这）</x0>吧", "阅读 *（这）* 吧"),
+        ("***note:*** read", "<x0><x1>注意：</x1></x0>阅读", "***注意：*** 阅读"),
+        ("~~[old](x)~~ word", "<x0><x1>旧</x1></x0>词", "~~[旧](x)~~ 词"),
+        # With `_` neither between letters.
+        ("_note_ read", "<x0>注意</x0>阅读", "_注意_ 阅读"),
+        # Everywhere else as the translation has it.
+        ("**note** read", "<x0>注意</x0>阅读", "**注意**阅读"),
+        ("**note:** read", "<x0>注意：</x0>（阅读）", "**注意：**（阅读）"),
+    ],
+)
+def test_a_space_is_beside_emphasis_that_would_be_signs_without_it(source, translation, expected):
+    document = Markdown(source, Settings())
+    assert document.written([Translation(translation, 0.0)]) == expected
 
 
 def test_a_translation_without_a_footnote_of_its_source_is_left_and_counted():
@@ -227,6 +236,95 @@ def test_what_cannot_be_translated_stays_and_the_words_around_it_do_not(source, 
     assert translated(source, SayingEngine(in_order, Placeholders())) == expected
 
 
+DIALECTS = {
+    "a footnote of an address or of one word": (
+        "two[^1] dogs[^n]\n\n[^1]: https://a.b/c\n[^n]: dogs\n",
+        "TWO[^1] DOGS[^n]\n\n[^1]: https://a.b/c\n[^n]: DOGS\n",
+    ),
+    "footnotes in several lines and paragraphs": (
+        "[^1]: two\n[^2]: dogs\n    play\n\n    in *the*\n\n        code\n\nsnow\n",
+        "[^1]: TWO\n[^2]: DOGS\n    PLAY\n\n    IN *THE*\n\n        code\n\nSNOW\n",
+    ),
+    "an alert": (
+        "> [!NOTE]\n> two dogs\n\n> [!warning]- a title\n> text\n\n> [!TIP]\n> - dogs\n",
+        "> [!NOTE]\n> TWO DOGS\n\n> [!warning]- A TITLE\n> TEXT\n\n> [!TIP]\n> - DOGS\n",
+    ),
+    "elements of HTML that are not translated": (
+        'press <kbd>Ctrl c</kbd>, *<code>a **b**</code>* or <span translate="no">x [y](z)</span>',
+        'PRESS <kbd>Ctrl c</kbd>, *<code>a **b**</code>* OR <span translate="no">x [y](z)</span>',
+    ),
+    "elements of HTML that are translated": (
+        '<b translate="yes">two<br>dogs</b> <kbd>play <i>in</b> <code translate="yes">snow</code>',
+        '<b translate="yes">TWO<br>DOGS</b> <kbd>PLAY <i>IN</b> <code translate="yes">SNOW</code>',
+    ),
+    "a list continued after tabs": (
+        "- two\n\tdogs\n\n\tplay\n\tin\n\n1.\tthe\n\t* snow  \n\t\tnow\n>\tand\n>\tthen\n",
+        "- TWO\n\tDOGS\n\n\tPLAY\n\tIN\n\n1.\tTHE\n\t* SNOW  \n\t\tNOW\n>\tAND\n>\tTHEN\n",
+    ),
+    "front matter that ends with points": ("---\na: b\n...\ntwo", "---\na: b\n...\nTWO"),
+    "containers of colons": (
+        ":::: note Title\n::: {.x}\ntwo\n:::\n::::\n",
+        ":::: note Title\n::: {.x}\nTWO\n:::\n::::\n",
+    ),
+    "boxes whose content is indented": (
+        '!!! note "T"\n    two\n\n    - dogs\n\n        play\n\n=== "C"\n\n    in\nthe\n\nnow\n',
+        '!!! note "T"\n    TWO\n\n    - DOGS\n\n        PLAY\n\n=== "C"\n\n    IN\nTHE\n\nNOW\n',
+    ),
+    "attributes and commands": (
+        "two\n{: .x a='b'}\n\n# *dogs*{: .y} play {#id}\n{% if a %}\nin\n{% endif %}\n[[_TOC_]]\n",
+        "TWO\n{: .x a='b'}\n\n# *DOGS*{: .y} PLAY {#id}\n{% if a %}\nIN\n{% endif %}\n[[_TOC_]]\n",
+    ),
+    "emoji": ("two :dog: at 12:30:45, a:b:c :+1:", "TWO :dog: AT 12:30:45, A:B:C :+1:"),
+    "lines of a quotation without its sign": ("> two\ndogs\n===\n", "> TWO\nDOGS\n===\n"),
+    "a sign before a link": ("\\![two]\n\n[two]: /x", "\\![TWO][two]\n\n[two]: /x"),
+    # The parser replaces this character.
+    "a character that no text has": (
+        "| two | a\0 |\n|-|-|\n| dogs | x |", "| TWO | A\ufffd |\n|-|-|\n| DOGS | X |",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_what_other_dialects_add_is_translated_or_stays(name, recwarn):
+    source, expected = DIALECTS[name]
+    assert translated(source, SayingEngine(unchanged, Placeholders())) == source
+    assert translated(source, FakeEngine()) == expected
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        (
+            "[see](#two-dogs) [it](<#two-dogs-1> 't')",
+            "[SEE](#zwei-hunde) [IT](<#zwei-hunde-1> 't')",
+        ),
+        ("[see]\n\n[see]: #two-dogs", "[SEE][see]\n\n[see]: #zwei-hunde"),
+        ('<a href="#two-dogs">see</a>', '<a href="#zwei-hunde">SEE</a>'),
+        ('<p><a href="#two-dogs">see</a></p>', '<p><a href="#zwei-hunde">see</a></p>'),
+        # The name of a text that stays, another page's, and code.
+        ("[see](#42) [it](#two)", "[SEE](#42) [IT](#two)"),
+        ("[see](a.md#two-dogs) `[x](#two-dogs)`", "[SEE](a.md#two-dogs) `[x](#two-dogs)`"),
+        ("```\n[x](#two-dogs)\n```", "```\n[x](#two-dogs)\n```"),
+        # The name of a title without marks, and in other scripts.
+        ("[see](#use-go_x-now) [it](#%C3%A9t%C3%A9)", "[SEE](#nutze-go_x-jetzt) [IT](#summer)"),
+    ],
+)
+def test_links_to_headings_have_the_names_of_their_translations(link, expected):
+    headings = "# Two *dogs*!\n\n{}\n\nTwo dogs!\n===\n\n## Use `go_x` now\n\n# été\n\n# 42\n"
+    translations = {
+        "Two dogs!": "zwei Hunde?", "Use go_x now": "Nutze go_x jetzt", "été": "summer",
+        "see": "SEE", "it": "IT", "see it": "SEE IT",
+    }  # fmt: skip
+
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            return [Translation(translations.get(text, text), 0.0) for text in texts]
+
+    result = translated(headings.format(link), Engine())
+    assert result.split("\n\n", 1)[1].startswith(expected + "\n\nzwei Hunde?\n===")
+
+
 def test_lines_of_a_paragraph_end_near_the_same_places():
     class Engine(FakeEngine):
         def translate(self, texts, **options):
@@ -245,10 +343,10 @@ def test_front_matter_of_toml_stays_and_a_rule_is_none():
 
 
 def test_the_missing_parser_is_one_line_with_the_command_that_installs_it(monkeypatch):
-    from keras_transformer.documents import markdown
+    from keras_transformer.documents import markdown_parser
 
     monkeypatch.setitem(sys.modules, "markdown_it", None)
-    markdown._parser.cache_clear()
+    markdown_parser.parser.cache_clear()
     with pytest.raises(InputError, match=r"\(package markdown_it\): pip install"):
         translated("two")
-    markdown._parser.cache_clear()
+    markdown_parser.parser.cache_clear()
