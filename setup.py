@@ -132,6 +132,8 @@ setup(
         # Macro-languages of ISO 639-3, and distances of regions. Earlier versions need a compiler.
         "langcodes>=3.5.1",
         "sentencex>=1.0.32",  # ends of sentences and abbreviations of many languages
+        # Names of encodings. 0.5.1 reads Shift_JIS and EUC-KR without extensions.
+        "webencodings>=0.6.0",
         "tqdm>=4.66.3",
     ],
     extras_require={

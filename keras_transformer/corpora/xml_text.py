@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.options import received
+from keras_transformer.text.charsets import codec_of
 
 FORBIDDEN = f"\U0010fffd{secrets.token_hex(8)}\U0010fffd"
 """Replaces a character that XML forbids; random, so that no text has it."""
@@ -23,12 +24,6 @@ _MARKS = {
 }
 _DECLARATION = re.compile(r"\s*<\?xml\s[^>]*>")
 _NAME = re.compile(rb"\s*<\?xml\s[^>]*?encoding\s*=\s*[\"']([^\"'>]*)")
-# Programs call the larger encoding by the name of the smaller one: https://encoding.spec.whatwg.org
-_LARGER = {
-    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
-    **dict.fromkeys(("shift-jis", "shiftjis", "sjis", "cp31j"), "cp932"),
-    **dict.fromkeys(("euc-kr", "ks-c-5601-1987"), "cp949"),
-}
 _ADVICE = "Convert the file with `iconv -f ENCODING -t UTF-8`, and name UTF-8 in its first line."
 _MAX_REFERENCE = 40  # characters of a reference, so that one that ends in the next block is found
 _SUSPECT = re.compile(
@@ -88,18 +83,10 @@ def _encoding(block, path):
             return name, 0
     match = _NAME.match(block)
     name = "utf-8" if match is None else match[1].decode("ascii", "replace").strip()
-    label = name.lower().replace("_", "-")
-    # Such a declaration is wrong, because it was read byte by byte. .NET writes it.
-    label = "utf-8" if label.startswith(("utf-16", "utf-32", "ucs-", "unicode")) else label
-    label = re.sub(r"\Awindows-(?=\d)", "cp", label.removeprefix("x-"))
-    encoding = _LARGER.get(label, label)
-    try:
-        is_text = b"<?xml".decode(encoding) == "<?xml"  # Not of bytes, such as `hex`.
-        decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
-        is_known = is_text and decoder.decode(b"<?xml", final=True) == "<?xml"
-    except (LookupError, ValueError):
-        is_known = False
-    if not is_known:
+    # .NET writes `utf-16` into a file that it then writes in UTF-8.
+    is_wide = name.lower().startswith(("utf-16", "utf-32", "ucs-", "unicode"))
+    encoding = "utf-8" if is_wide else codec_of(name)
+    if encoding is None:
         rule = f"{path}, line 1: expected an encoding such as UTF-8. Received: {received(name)}"
         raise InputError(f"{rule}. {_ADVICE}")
     return encoding, 0

@@ -6,18 +6,13 @@ from typing import NamedTuple
 
 from keras_transformer.errors import InputError
 from keras_transformer.reading import decode_line, not_utf8
+from keras_transformer.text.charsets import codec_of
 
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)  # The first begins with a mark of UTF-16.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
-}
-# What these names mean on the web: https://encoding.spec.whatwg.org/#names-and-labels
-_WEB_NAMES = {
-    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
-    **{"iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"},
-    **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "utf-8"),
 }
 
 
@@ -66,13 +61,9 @@ def _codec(declared_name, name):
     """Returns the name of the codec of a declared encoding, which None means to be UTF-8."""
     if declared_name is None:
         return "utf-8"
-    try:
-        codec = codecs.lookup(declared_name).name
-        codec = _WEB_NAMES.get(codec, codec)
-        "".encode(codec, "xmlcharrefreplace")
-    except (LookupError, TypeError, ValueError):  # `hex` and `rot13` are no encodings of text.
-        rule = f"{name}: expected an encoding that Python knows"
-        raise InputError(f"{rule}. Received: {declared_name!r}.") from None
+    if (codec := codec_of(declared_name)) is None:
+        rule = f"{name}: expected an encoding of the web, such as utf-8 or windows-1252"
+        raise InputError(f"{rule}. Received: {declared_name!r}.")
     return codec
 
 

@@ -55,12 +55,18 @@ def format_of(path: str | os.PathLike) -> str:
     return next((key for key, row in FORMATS.items() if name.endswith(row.suffixes)), "text")
 
 
+def decoded(content: bytes, suffix: str, name: str = "document") -> str:
+    """Returns the text of a document; takes arguments of `translate_document`."""
+    return decode(content, name, FORMATS[format_of(suffix)].declared_encoding)[0]
+
+
 def translate_document(
     translator: "Translator",
     content: bytes,
     suffix: str,
     name: str = "document",
     wrapped: bool = False,
+    check_count: Callable[[int], None] = lambda count: None,
     advance: Callable[[float], None] = lambda share: None,
     **options: Any,
 ) -> bytes:
@@ -76,6 +82,8 @@ def translate_document(
         name: Name of the document in messages.
         wrapped: Whether the lines of a plain text were wrapped at a column, so that a paragraph is
             a text.
+        check_count: Function that is called with the number of texts before the first one is
+            translated. An error that it raises ends the translation.
         advance: Function that is called with the share of the document that was translated since
             its last call.
         **options: Options of `Translator.translate` with one value for all texts.
@@ -100,6 +108,7 @@ def translate_document(
         bool(translator.engine.text_features.placeholders.size),
     )
     document = format.read(text, settings)
+    check_count(len(document.texts))
     # A text without letters is no matter of the model, and neither are addresses in a text.
     options = {"copy_symbols": True, "markup": "placeholders", **options, **document.options}
     translations = []

@@ -219,15 +219,7 @@ def _shown(ids, text):
 
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
     """Encodes texts as UTF-8; raises `InputError` for a text that is not valid Unicode."""
-    result = []
-    for index, text in enumerate(checked_texts(name, texts)):
-        try:
-            result.append(text.encode("utf-8"))
-        except UnicodeEncodeError:
-            raise InputError(
-                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", index
-            ) from None
-    return result
+    return [text.encode("utf-8") for text in checked_texts(name, texts)]
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:

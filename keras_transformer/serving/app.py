@@ -161,6 +161,8 @@ class _Api:
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._files = TranslatedFiles(files_folder)
         self._readers_of_files = concurrent.futures.ThreadPoolExecutor(options.threads)
+        self._readers = concurrent.futures.ThreadPoolExecutor()
+        self._watches: set[asyncio.Task] = set()
         # A SavedModel would divide a larger batch into chunks.
         largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
         largest = min(largest, options.max_batch_size)
@@ -173,7 +175,7 @@ class _Api:
         gc.freeze()
 
     def check_health(self) -> None:
-        """Raises if a batch has hung, so that Ray Serve starts another replica."""
+        """Raises if a thread has hung, so that Ray Serve starts another replica."""
         # Each second, because Ray forgets a value that is not told again.
         self._metrics.version.set(self._number)
         self._metrics.waiting.set(self._batcher.waiting)
@@ -190,12 +192,40 @@ class _Api:
         ended_tasks, _ = await asyncio.wait({task}, timeout=self._options.batch_timeout)
         if not ended_tasks:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
-            self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
-            self._batcher.reject_all(self._hung)
+            self._hang(message)
             raise Rejection(504, message)
         self._metrics.sizes.observe(len(rows), {"signature": name})
         self._metrics.seconds.observe(time.monotonic() - started, {"signature": name})
         return task.result()
+
+    def _hang(self, message):
+        """Refuses all requests from now on, because a thread cannot be stopped."""
+        self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
+        self._batcher.reject_all(self._hung)
+
+    async def _in_thread(self, function, *arguments, pool=None):
+        """Calls a function in a thread, which has hung if it does not end after its request."""
+        future = (pool or self._readers).submit(function, *arguments)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            if future.running():
+                self._watches.add(watch := asyncio.create_task(self._watch(future)))
+                watch.add_done_callback(self._watches.discard)
+
+    async def _watch(self, future):
+        seconds = self._options.batch_timeout
+        ended, _ = await asyncio.wait({task := asyncio.wrap_future(future)}, timeout=seconds)
+        if ended:
+            task.exception()  # Nobody waits for it any more.
+        else:
+            self._hang(f"A thread has not ended within {seconds:g} seconds after its request")
+
+    async def _call(self, is_slow, function, *arguments):
+        """Calls a function, in a thread if it is slow, so that other clients do not wait."""
+        if is_slow:
+            return await self._in_thread(function, *arguments)
+        return function(*arguments)
 
     def _check_version(self, request):
         """Raises `Rejection` (404) for another model or another version."""
@@ -220,7 +250,7 @@ class _Api:
         return PlainTextResponse("ok\n")
 
     async def readiness(self, request: Request) -> Response:
-        """Answers 200 unless a batch has hung."""
+        """Answers 200 unless a batch or another thread has hung."""
         if self._hung is not None:
             raise self._hung
         return PlainTextResponse("ready\n")
@@ -247,14 +277,14 @@ class _Api:
         body = await _body(request, self._options.max_body_bytes)
         self._check_version(request)
         is_long = len(body) > _LONG_BYTES
-        prediction = await _call(is_long, self._parser.parse, body)
+        prediction = await self._call(is_long, self._parser.parse, body)
         translations = await self._translations(prediction, is_long, 413)
         name = prediction.signature
         signature = self._model.signatures[name]
         is_long |= any(len(tensor.shape) > 1 for tensor in signature.outputs.values())
-        results = await _call(is_long, self._model.outputs, name, translations)
+        results = await self._call(is_long, self._model.outputs, name, translations)
         limits = prediction.by_row, self._options.max_answer_bytes
-        answer = await _call(is_long, format_predict, results, signature, *limits)
+        answer = await self._call(is_long, format_predict, results, signature, *limits)
         return Response(answer, media_type="application/json")
 
     @contextlib.asynccontextmanager
@@ -294,12 +324,12 @@ class _Api:
         name, rows, options = prediction.signature, prediction.rows, dict(prediction.options)
         try:
             is_slow = is_long or "glossary" in options  # Terms are searched at each word.
-            work = await _call(is_slow, self._model.prepare, name, rows, options, check)
+            work = await self._call(is_slow, self._model.prepare, name, rows, options, check)
             count = count_sentences(work.rows)
             if count > (limit := self._options.max_sentences):
                 raise too_many_sentences(count, limit, options.get("markup") == "html", status)
             translations = await self._batcher.submit(work.rows)
-            return await _call(is_long, work.after, translations)
+            return await self._call(is_long, work.after, translations)
         finally:
             has_ended.set()
 
@@ -309,7 +339,7 @@ class _Api:
         query = request.url.query
         fields = fields_of(request.headers.get("content-type", ""), query, body, max_files)
         if is_long := len(body) + len(query) > _LONG_BYTES:
-            return await asyncio.to_thread(asyncio.run, fields), is_long
+            return await self._in_thread(asyncio.run, fields), is_long
         return await fields, is_long
 
     async def translate(self, request: Request) -> Response:
@@ -317,25 +347,24 @@ class _Api:
         fields, is_long = await self._fields(request)
         # The first detection reads a model.
         is_slow = is_long or fields.get("source") == "auto"
-        read_request = await _call(is_slow, self._libretranslate.read, fields)
+        read_request = await self._call(is_slow, self._libretranslate.read, fields)
         translations = await self._translations(read_request.prediction, is_long, 400)
-        answer = await _call(is_long, self._libretranslate.answer, read_request, translations)
+        answer = await self._call(is_long, self._libretranslate.answer, read_request, translations)
         return Response(answer, media_type="application/json")
 
     async def translate_file(self, request: Request) -> Response:
         """Translates a file, and returns its address, as LibreTranslate."""
         fields, _ = await self._fields(request, max_files=1)
-        read_request = await asyncio.to_thread(self._libretranslate.read_file, fields)
+        read_request = await self._in_thread(self._libretranslate.read_file, fields)
         submit = _FromThread(self._batcher, self._options.max_sentences)
         translator = self._model.translator(submit)
         translated_file = self._libretranslate.translated_file
         translate = functools.partial(translated_file, read_request, translator)
-        loop = asyncio.get_running_loop()
         try:
-            content = await loop.run_in_executor(self._readers_of_files, translate)
+            content = await self._in_thread(translate, pool=self._readers_of_files)
         finally:
             submit.end()
-        token = await asyncio.to_thread(self._files.add, read_request.name, content)
+        token = await self._in_thread(self._files.add, read_request.name, content)
         return JSONResponse({"translatedFileUrl": f"{_base_url(request)}download_file/{token}"})
 
     async def download_file(self, request: Request) -> Response:
@@ -351,7 +380,7 @@ class _Api:
     async def detect(self, request: Request) -> Response:
         """Returns the most probable languages of a text, as LibreTranslate."""
         fields, _ = await self._fields(request)
-        return JSONResponse(await asyncio.to_thread(self._libretranslate.detect, fields))
+        return JSONResponse(await self._in_thread(self._libretranslate.detect, fields))
 
     async def languages(self, request: Request) -> Response:
         """Returns the languages, as LibreTranslate."""
@@ -400,13 +429,6 @@ def _page_of(model_name):
     page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
     # JSON has `<` only in strings, where `\u003c` means the same.
     return page.replace('"MODEL_NAME"', json.dumps(model_name).replace("<", "\\u003c"))
-
-
-async def _call(is_slow, function, *arguments):
-    """Calls a function, in a thread if it is slow, so that other clients do not wait."""
-    if is_slow:
-        return await asyncio.to_thread(function, *arguments)
-    return function(*arguments)
 
 
 def _base_url(request):

@@ -27,8 +27,10 @@ from keras_transformer.serving.protocol import (
     beyond,
     count_blocks_up_to,
     shown,
+    too_many_sentences,
 )
 from keras_transformer.serving.server_options import ServerOptions
+from keras_transformer.text.elements import find_tags
 from keras_transformer.text.identification import language_identifier
 from keras_transformer.text.language_codes import closest_codes
 from keras_transformer.text.languages import (
@@ -302,8 +304,11 @@ class LibreTranslate:
         if (suffix := suffix.lower()) not in self._suffixes:
             rule = f"Invalid request: file format not supported. Known: {', '.join(self._suffixes)}"
             raise Rejection(400, f"{rule}. Received: {shown(suffix)}")
-        texts = [file.content.decode("utf-8", "ignore")]
-        source, target, _ = self._direction(fields, texts, directions)
+        try:
+            text = load(f"{_DOOR}:decoded")(file.content, suffix, file.name)
+        except InputError as error:
+            raise Rejection(400, str(error)) from None
+        source, target, _ = self._direction(fields, [text], directions)
         options = None
         if source != target:
             options = self._named_languages(*directions[source, target]) | self._rules(fields)
@@ -314,17 +319,22 @@ class LibreTranslate:
         """Returns the translation of a file; takes as long as the translator.
 
         Raises:
-            Rejection: 400, the file is damaged.
+            Rejection: 400, the file is damaged; 413, it has too many texts.
         """
         name, content = request.file
         if request.options is None:
             return content
         translate = load(f"{_DOOR}:translate_document")
         suffix = os.path.splitext(name)[1].lower()
+        options = {"name": name, "check_count": self._check_count, **request.options}
         try:
-            return translate(translator, content, suffix, name=name, **request.options)
+            return translate(translator, content, suffix, **options)
         except InputError as error:
             raise Rejection(400, str(error)) from None
+
+    def _check_count(self, count):
+        if count > (limit := self._limits.max_sentences):
+            raise too_many_sentences(count, limit, has_blocks=False)
 
     def _direction(self, fields, texts, directions):
         """Returns the source, the target, and the detection if the source is to be detected.
@@ -537,11 +547,19 @@ def _language_shares(texts):
     identifier = language_identifier("for detection,")
     if not any(map(_has_words, texts)):
         return [("en", 0.0)]
-    text = "\n".join(texts)
+    text = "\n".join(map(_without_tags, texts))
     return [
         (f"zh-{_chinese_script(text)}" if code == "zh" else code, share)
         for code, share in identifier.rank(text)
     ]
+
+
+def _without_tags(text):
+    """Returns a text without the names of elements and attributes, which are English."""
+    tags = find_tags(text)
+    stops = [0, *(tag.stop for tag in tags)]
+    starts = [*(tag.start for tag in tags), len(text)]
+    return " ".join(text[stop:start] for stop, start in zip(stops, starts, strict=True))
 
 
 def _chinese_script(text):

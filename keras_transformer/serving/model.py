@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -318,6 +319,8 @@ class Model:
 
 class _InBatches:
     """An engine that submits its texts to the batches of all requests."""
+
+    lines_at_once = sys.maxsize  # A document is counted as a whole, before its first batch.
 
     def __init__(self, engine, submit):
         self._engine, self._submit = engine, submit

@@ -12,9 +12,10 @@ from pathlib import Path
 from keras_transformer.files import temporary_folder
 
 _KEPT_SECONDS = 3600
-_KEPT_BYTES = 1 << 28  # of all files, because clients decide how many there are
+# Of all files, because clients decide how many there are.
+_KEPT_BYTES, _KEPT_FILES = 1 << 28, 1000
 _NAME = re.compile(r"[0-9a-f]{32}\.[\w.-]+")
-_LONGEST_STEM = 60  # characters
+_MAX_STEM_BYTES = 120
 
 
 def folder_of_files() -> contextlib.AbstractContextManager[Path]:
@@ -40,7 +41,8 @@ class TranslatedFiles:
     def add(self, name: str, content: bytes) -> str:
         """Keeps a file; returns a name for `path_of`, which ends with its own name."""
         stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
-        token = f"{secrets.token_hex(16)}.{stem[:_LONGEST_STEM]}{suffix}"
+        stem = stem.encode()[:_MAX_STEM_BYTES].decode(errors="ignore")
+        token = f"{secrets.token_hex(16)}.{stem}{suffix}"
         (self._folder / token).write_bytes(content)
         self.remove_old()
         return token
@@ -54,15 +56,16 @@ class TranslatedFiles:
         return None
 
     def remove_old(self) -> None:
-        """Removes files whose hour is over, and the oldest files while all are too large."""
+        """Removes files whose hour is over, and the oldest files while there are too many."""
         sizes = {}
         for path in self._folder.glob("*"):
             with contextlib.suppress(OSError):  # Another process may have removed it.
                 status = path.stat()
                 sizes[path] = (status.st_mtime, status.st_size)
-        total = sum(size for _, size in sizes.values())
+        total, count = sum(size for _, size in sizes.values()), len(sizes)
         for path, (changed, size) in sorted(sizes.items(), key=lambda row: row[1]):
-            if total <= _KEPT_BYTES and time.time() < changed + _KEPT_SECONDS:
+            is_full = total > _KEPT_BYTES or count > _KEPT_FILES
+            if not is_full and time.time() < changed + _KEPT_SECONDS:
                 break
             path.unlink(missing_ok=True)
-            total -= size
+            total, count = total - size, count - 1

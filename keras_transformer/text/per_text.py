@@ -37,7 +37,7 @@ def checked_list(name: str, values: Any) -> list:
     A column of a table has no indices from 0 on, and an iterator can be read only once.
     """
     rule = f"`{name}` must be a list of strings."
-    if isinstance(values, str):
+    if isinstance(values, (str, bytes)):
         raise InputError(f"{rule} Received: one string.")
     try:
         return list(values)
@@ -46,12 +46,18 @@ def checked_list(name: str, values: Any) -> list:
 
 
 def checked_texts(name: str, texts: Any) -> list[str]:
-    """Returns `checked_list` of strings; raises an `InputError` for other elements."""
+    """Returns `checked_list` of valid Unicode; raises an `InputError` for other elements."""
     texts = checked_list(name, texts)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             rule = f"`{name}` must be a list of strings."
             raise InputError(f"{rule} Received: one {type(text).__name__} in it.", index)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            place = f"half a surrogate pair at character {error.start + 1}"
+            rule = f"`{name}` must be valid Unicode."
+            raise InputError(f"{rule} Received: {place}.", index) from None
     return texts
 
 

@@ -15,6 +15,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.reading import read_checked, read_lines
+from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.symbols import TERM_SYMBOLS, Placeholders
 from keras_transformer.text.tags import (
     check_new_tag,
@@ -137,7 +138,7 @@ class Tokenizer:
         for tag in tags:
             check_new_tag(tag)
         vocabulary_options = VocabularyOptions(vocabulary_size=vocabulary_size, **options)
-        texts = _checked(texts)
+        texts = checked_texts("texts", texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
         warn_of_zero_width(texts, vocabulary_options.normalization)
@@ -263,8 +264,8 @@ class Tokenizer:
         return " ".join(filter(None, (language, tag))), rest
 
     def _readable(self, texts):
-        """Returns `_checked` texts with one space after a tag at their beginning."""
-        texts = _checked(texts)
+        """Returns checked texts with one space after a tag at their beginning."""
+        texts = checked_texts("texts", texts)
         if not self.tag_tokens:
             return texts
         return [" ".join(filter(None, self.split_tag(text))) for text in texts]
@@ -425,23 +426,3 @@ def _checked_model(model_bytes):
         rule = "The model must be of the kind unigram or bpe."
         raise InputError(f"{rule} Received: model_type={kind.lower()}.")
     return model
-
-
-def _checked(texts):
-    """Returns texts as a list; raises `InputError` for other values than valid strings."""
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise InputError(f"Expected several strings. Received: one {type(texts).__name__}.")
-    texts = list(texts)
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            received = f"{type(text).__name__}, {text!r:.40}"
-            raise InputError(f"A text must be a string. Received: {received}.", index)
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise InputError(
-                "A text must be valid Unicode. "
-                f"Received: half a surrogate pair at character {error.start + 1}.",
-                index,
-            ) from None
-    return texts

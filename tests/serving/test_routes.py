@@ -326,6 +326,60 @@ def test_after_a_batch_has_hung_every_request_is_503_at_once(app_of):
     assert error["error"].endswith("its process is replaced; send this again")
 
 
+def test_a_file_whose_thread_does_not_end_is_told_by_readyz(app_of, monkeypatch):
+    released = threading.Event()
+    monkeypatch.setattr(LibreTranslate, "translated_file", lambda *arguments: released.wait(60))
+    app = app_of(languages="en-fr", request_timeout=0.2, batch_timeout=0.3)
+    fields, files = {"source": "en", "target": "fr"}, {"file": ("a.txt", b"a")}
+
+    async def talk(client):
+        first = await client.post("/translate_file", data=fields, files=files)
+        before = await client.get("/readyz")
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if (ready := await client.get("/readyz")).status_code != 200:
+                break
+        return first.status_code, before.status_code, ready.status_code
+
+    try:
+        assert with_client(app, talk) == (504, 200, 503)
+    finally:
+        released.set()
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b"Two dogs. A cat.\n" * 2000, 0),  # sentences
+        (b"-\n" * 3001, 0),  # copied, without the model
+        (b"Two dogs.\n" * 3000, 3000),
+    ],
+)
+def test_texts_of_a_file_are_counted_before_the_first_is_translated(app_of, content, texts):
+    engine = Engine()
+    app = app_of(engine, languages="en-fr", max_sentences=3000)
+    engine.calls.clear()  # of the warm-up
+    fields, files = {"source": "en", "target": "fr"}, {"file": ("a.txt", content)}
+    answer = ask(app, "POST", "/translate_file", data=fields, files=files)
+    assert answer.status_code == (200 if texts else 413)
+    assert sum(len(texts_of_call) for texts_of_call, _ in engine.calls) == texts
+
+
+def test_the_language_of_a_file_is_that_of_its_text_in_its_encoding(app_of, monkeypatch):
+    ranked: list[str] = []
+    identifier = types.SimpleNamespace(rank=lambda text: ranked.append(text) or [("en", 1.0)])
+    monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
+    page = '<meta charset=windows-1251><div class="the main article">Две собаки</div>'
+    answer = ask(
+        app_of(languages="en-ru"),
+        *("POST", "/translate_file"),
+        data={"source": "auto", "target": "ru"},
+        files={"file": ("a.html", page.encode("cp1251"))},
+    )
+    assert answer.status_code == 200
+    assert [text.split() for text in ranked] == [["Две", "собаки"]]
+
+
 def test_a_batch_whose_requests_have_timed_out_stops_and_its_process_stays(app_of, monkeypatch):
     read, hundred = [], [f"text {number}" for number in range(100)]
 

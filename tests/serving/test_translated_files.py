@@ -22,6 +22,15 @@ def test_a_file_is_found_by_its_whole_name_alone(tmp_path):
         assert files.path_of(other) is None
     long = files.add("a" * 500 + ".html", b"")
     assert files.path_of(long) and long.endswith("a.html")
+    wide = files.add("𠀀" * 60 + ".html", b"")  # of four bytes each
+    assert files.path_of(wide) and wide.endswith("𠀀.html")
+
+
+def test_the_oldest_files_go_where_there_are_too_many(tmp_path):
+    files = TranslatedFiles(tmp_path)
+    tokens = [files.add("a.txt", b"") for _ in range(1005)]
+    assert [files.path_of(token) is None for token in (tokens[0], tokens[-1])] == [True, False]
+    assert len([*tmp_path.iterdir()]) == 1000
 
 
 def test_a_file_is_gone_after_an_hour(tmp_path):
