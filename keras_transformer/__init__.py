@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from keras_transformer.imports import import_keras, register_with_keras
 
 if TYPE_CHECKING:
+    from keras_transformer import decoding as decoding
     from keras_transformer import layers as layers
+    from keras_transformer import losses as losses
+    from keras_transformer import metrics as metrics
+    from keras_transformer import models as models
+    from keras_transformer import schedules as schedules
     from keras_transformer.engine.translator import Translator as Translator
     from keras_transformer.losses import SmoothedCrossEntropy as SmoothedCrossEntropy
     from keras_transformer.metrics import Perplexity as Perplexity
@@ -60,7 +65,8 @@ _MODULES = {
     "Translation": "translation",
     "Translator": "engine.translator",
 }
-__all__ = [*_MODULES, "layers"]
+_PACKAGES = ("decoding", "layers", "losses", "metrics", "models", "schedules")
+__all__ = [*_MODULES, *_PACKAGES]
 
 
 def __getattr__(name):
@@ -68,8 +74,8 @@ def __getattr__(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _WITHOUT_KERAS:
         import_keras()
-    if name == "layers":
-        return importlib.import_module(f"{__name__}.layers")
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

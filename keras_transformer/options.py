@@ -358,7 +358,8 @@ def check_ids(name: str, ids: Any, vocabulary_size: float = math.inf) -> None:
         return
     outside = values[(values < 0) | (values >= vocabulary_size)]
     if len(outside):
-        rule = f"`{name}` must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
+        end = "" if vocabulary_size == math.inf else f" to {vocabulary_size - 1}"
+        rule = f"`{name}` must name ids of the vocabulary, from 0{end}"
         raise InputError(f"{rule}. Received: {received(outside[0].item())}.")
 
 

@@ -114,6 +114,18 @@ def test_every_class_that_files_of_keras_name_is_registered_before_its_import():
     assert keras_transformer._REGISTERED == declared
 
 
+@pytest.mark.parametrize("name", ["decoding", "layers", "losses", "metrics", "models", "schedules"])
+def test_packages_are_attributes_as_those_of_keras_and_imported_at_their_first_use(name):
+    # An import of a submodule anywhere would set the attribute, so its maker is called.
+    package = keras_transformer.__getattr__(name)
+    assert package is sys.modules[f"keras_transformer.{name}"]
+    with pytest.raises(AttributeError, match="has no attribute 'cli'"):
+        keras_transformer.__getattr__("cli")
+    program = "import sys, keras_transformer; print({'keras', 'tensorflow'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
+
+
 # A model of the package's classes is loaded after one of these imports alone.
 IMPORTS = [
     "import keras_transformer",

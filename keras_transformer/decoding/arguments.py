@@ -166,12 +166,12 @@ def check_ids_of(model: Any, tensors: dict[str, Any]) -> None:
     """Raises `InputError` for an id outside a vocabulary, where model and ids are known."""
     config: Any = getattr(model, "config", None)
     reads_sources = getattr(config, "reads_sources", False)
-    sizes = {"source_ids": config.vocabulary_size if reads_sources else None}
-    target_size = getattr(config, "output_vocabulary_size", None)
+    sizes = {"source_ids": config.vocabulary_size if reads_sources else math.inf}
+    target_size = getattr(config, "output_vocabulary_size", math.inf)
     sizes |= dict.fromkeys(("prefixes", "phrases", "forced_ids"), target_size)
     for name in sizes.keys() & tensors.keys():
         size, ids = sizes[name], values_of(tensors[name])
-        if size is not None and ids is not None:
+        if ids is not None:
             check_ids(name, ids, size)
 
 

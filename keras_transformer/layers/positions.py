@@ -52,11 +52,13 @@ def _positions_of(inputs, start_index, positions):
     positions = ops.convert_to_tensor(positions)
     shape, dtype = tuple(positions.shape), keras.backend.standardize_dtype(positions.dtype)
     has_shape = any(fits(shape, axes) for axes in ((length,), (batch, length), (1, length)))
-    if "int" not in dtype or not has_shape:
+    values = values_of(positions)
+    lowest = 0 if values is None else values.min(initial=0)
+    if "int" not in dtype or not has_shape or lowest < 0:
         raise ValueError(
-            "`positions` must be integers with the axes (length) or (batch, length), "
-            f"here {(length,)} or {(batch, length)}. "
-            f"Received: positions of shape {shape}, of dtype {dtype}."
+            "`positions` must be integers of at least 0, with the axes (length) or "
+            f"(batch, length), here {(length,)} or {(batch, length)}. Received: positions of shape "
+            f"{shape}, of dtype {dtype}, from {lowest}."
         )
     return ops.cast(positions, "int32")
 
@@ -91,8 +93,8 @@ class SinusoidalPositionalEncoding(MaskedLayer):
         `inputs` + encoding, of the same shape, in the compute dtype.
 
     Raises:
-        ValueError: A number is out of range, or there is no such layout or frequency. The start is
-            not an integer, or is below 0. Positions are not integers, or have another shape.
+        ValueError: A number is out of range, or there is no such layout or frequency. The start, or
+            a known position, is not an integer or is below 0. Positions have another shape.
 
     Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
 

@@ -94,6 +94,9 @@ REFUSED = [
     ({"min_length": 9, "max_length": 8}, "`min_length` must be at most `max_length`."),
     ({"max_length": 0}, "`max_length` must be a positive integer"),
     ({"max_length": 2.5}, "`max_length` must be a positive integer"),
+    # A model without a configuration: any id may be in its vocabulary, but none is negative.
+    ({"source_ids": -SOURCE}, "`source_ids` must name ids of the vocabulary, from 0. Received: -"),
+    ({"forced_ids": np.array([3, -3])}, "`forced_ids` must .* from 0. Received: -3."),
     ({"first_capacity": 0}, "`first_capacity` must be a positive integer"),
     ({"prefixs": np.array([[7], [8]])}, "There is no option `prefixs`. Did you mean `prefixes`?"),
 ]

@@ -12,7 +12,7 @@ from keras import ops
 from reference import float64
 
 from keras_transformer import large_variables
-from keras_transformer.layers import TokenEmbedding
+from keras_transformer.layers import DecoderBlock, TokenEmbedding
 
 BATCH, LENGTH, VOCABULARY, WIDTH = 2, 5, 23, 7
 
@@ -361,3 +361,30 @@ def test_weights_are_loaded_into_a_table_with_lora_that_goes_on_learning(rng):
 def test_arguments_of_keras_layer_that_need_a_built_table_are_named(name):
     with pytest.raises(ValueError, match=f"`enable_lora` and `set_weights` .* Received: {name}."):
         TokenEmbedding(VOCABULARY, WIDTH, **{name: 2})
+
+
+class LanguageModel(keras.Model):
+    input_dtype = (
+        "int32"  # Keras calls a subclassed model with tensors of this dtype for an export.
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.block = TokenEmbedding(11, 6), DecoderBlock(5, 2)
+
+    def call(self, ids):
+        return self.embedding.project(self.block(self.embedding(ids)))
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_a_subclassed_model_of_ids_is_exported_for_any_length(tmp_path):
+    import tensorflow as tf
+
+    model, ids = LanguageModel(), np.array([[3, 5, 7]])
+    expected = model(ids)
+    signature = [keras.InputSpec("int32", (None, None), name="ids")]
+    model.export(tmp_path, input_signature=signature, verbose=False)
+    loaded = tf.saved_model.load(tmp_path)
+    rows = np.array([[3, 5, 7, 0, 0], [3, 5, 7, 0, 0]], "int32")
+    np.testing.assert_allclose(loaded.serve(rows)[1, :3], expected[0], atol=1e-5)

@@ -271,9 +271,16 @@ def test_given_positions_are_taken_as_keras_hub_takes_them():
 
 @EVERY_KIND
 @pytest.mark.parametrize(
-    "positions", [np.zeros(LENGTH - 1, int), np.zeros((3, LENGTH), int), np.zeros(LENGTH), [[[0]]]]
+    "positions",
+    [
+        np.zeros(LENGTH - 1, int),
+        np.zeros((3, LENGTH), int),
+        np.zeros(LENGTH),
+        [[[0]]],
+        [0, 1, -1, 0, 1],
+    ],
 )
-def test_positions_of_another_shape_or_dtype_are_refused(compiled, kind, positions):
+def test_positions_of_another_shape_or_dtype_or_below_0_are_refused(compiled, kind, positions):
     layer, _ = built(kind)
     inputs = np.zeros((BATCH, LENGTH, WIDTH), "float32")
     with pytest.raises(
