@@ -82,7 +82,8 @@ def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Itera
         yield
         return
     except OSError as error:
-        is_named = error.filename not in (None, os.fspath(temporary))
+        # The name is what a caller opened: a text, or a `Path`.
+        is_named = error.filename is not None and str(error.filename) != os.fspath(temporary)
         if is_named and error.filename2 is None:  # A failed copy names its source, then its target.
             raise
         number, text = error.errno or errno.EIO, error.strerror or str(error)

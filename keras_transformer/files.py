@@ -4,7 +4,6 @@ Four ideas keep what a user has made whole after a kill, a loss of power or on a
 
 - A temporary sibling. A file is written as `.NAME.partial.SUFFIX` next to its place, a folder as
   `.NAME.partial-PROCESS-LETTERS/new`. All of it is synced to the disk before it gets its name.
-  A file that is joined from parts has them in the folder `.NAME.partial.SUFFIX.parts`.
 - A rename. It gives a file its name; two renames exchange a folder (`OwnedFolder.replaced`).
 - A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). The
   operating system holds it, and releases it when the process ends. So a process with the lock knows
@@ -42,9 +41,7 @@ FORMAT_VERSION = 2
 """Version of the files of runs and exports, in `recipe.yaml` and `export.json`."""
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
-_TEMPORARY = re.compile(
-    rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?(?:\.parts(?:/.*)?)?)$"
-)
+_TEMPORARY = re.compile(rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?)$")
 _ATTEMPTS = 100
 _MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most 255
 
@@ -99,30 +96,6 @@ def replaced_file(path: FilePath) -> Iterator[Path]:
             rename_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def parts_folder(temporary: FilePath) -> Iterator[Path]:
-    """Gives a path next to a temporary file of `replaced_file`, for a folder of its parts."""
-    folder = Path(f"{os.fspath(temporary)}.parts")
-    shutil.rmtree(folder, ignore_errors=True)  # as a kill left it
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def check_space(path: FilePath, size: int) -> None:
-    """Raises the `OSError` of a full disk unless a file could have `size` bytes; empties it."""
-    with open(path, "wb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except AttributeError:  # a system without it
-            return
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without it
-                raise
-        file.truncate()
 
 
 def write_whole(path: FilePath, content: str | bytes | memoryview) -> None:

@@ -18,7 +18,6 @@ from keras_transformer.files import (
     check_writable,
     final_name,
     locked_folder,
-    parts_folder,
     replaced_file,
     temporary_folder,
     write_output,
@@ -308,16 +307,6 @@ def test_files_with_the_names_of_a_runs_are_its_own_beside_its_marker_alone(tmp_
     assert folder.foreign_files() == ([] if has_marker else ["model.keras"])
 
 
-def test_parts_of_a_killed_process_are_no_parts_of_the_next_file(tmp_path):
-    (tmp_path / "file.parts").mkdir()
-    (tmp_path / "file.parts" / "0").write_text("old")
-    with parts_folder(tmp_path / "file") as folder:
-        assert not folder.exists()
-        folder.mkdir()
-        (folder / "1").write_text("new")
-    assert not folder.exists()
-
-
 def test_a_link_in_an_export_is_none_of_its_files(tmp_path):
     output = tmp_path / "model"
     make(output, "old")
@@ -542,8 +531,6 @@ def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call
         (".run.partial-12-0123abcd/new/.history.partial.csv", "run"),
         ("checkpoints/.step-0001-00000003.partial.json", "checkpoints/step-0001-00000003.json"),
         (".terms.partial", "terms"),
-        (".model.partial.keras.parts/config.json", "model.keras"),
-        (".model.partial.keras.parts", "model.keras"),
         ("run.lock", "run.lock"),
         ("a/.run.lock/b", "a/.run.lock/b"),
         (".run.partial-12-0123abcdef", ".run.partial-12-0123abcdef"),

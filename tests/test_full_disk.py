@@ -32,14 +32,6 @@ def model(folder):
     return lambda: save_model(small, folder / "model.keras")
 
 
-def model_in_training(folder):
-    small = keras.Sequential([keras.layers.Dense(97)])
-    small.build((None, 7))
-    small.compile("adam")
-    small.optimizer.build(small.trainable_variables)
-    return lambda: save_model(small, folder / "model.keras")
-
-
 def copied(folder):
     (folder / "best.keras").write_bytes(bytes(999))
 
@@ -103,9 +95,6 @@ def curves(folder):
 
 
 FULL_DISKS = [(sample_pairs, 99, r"samples\.tsv"), (model, 99, r"model\.keras")]
-# Room for the weights and their copy, but not for the two averages of the optimizer: HDF5 would
-# crash in the middle of the file.
-FULL_DISKS += [(model_in_training, (2 << 20) + 4 * 4 * 97 * (7 + 1), r"model\.keras")]
 FULL_DISKS += [(copied, 99, r"model\.keras"), (cleaned, 99, r"out/tmp\w+/hashes")]
 FULL_DISKS += [(cleaned, 600, r"out/train\.(en|de)")]
 FULL_DISKS += [(encoded, 99, r"cache/\w{32}/source\.ids"), (array, 700, r"lines\.npy")]

@@ -1,20 +1,20 @@
 """The file of a model, `*.keras`: loaded without running code of it, and saved whole."""
 
 import contextlib
-import math
+import io
 import os
 import pathlib
 import shutil
 import struct
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import check_space, parts_folder, replaced_file
+from keras_transformer.files import replaced_file
 from keras_transformer.reading import check_file, readable
 
-_FREE_BYTES = 1 << 20
 _WEIGHTS = "model.weights.h5"  # Keras' name of the file of weights
 _WEIGHTS_START = 512  # A file of HDF5 may begin there: at 0, or a power of two from 512 on.
 _MAX_PARTS_BYTES = 16 << 20  # of the other files: settings of Keras
@@ -22,6 +22,7 @@ _HEADER, _SIZES = 30, 26  # bytes before a member's name, and before the sizes o
 _LARGE_SIZES = 20  # bytes of a member's extra field with its sizes, for more than 4 GiB
 _PADDING = 0xD935  # an extra field of zeros before a member's content, as Android has it
 _COPIED_BYTES = 1 << 22
+_saving = threading.Lock()
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16")
 """Dtypes that the weights of a file may have."""
 
@@ -93,27 +94,90 @@ def weight_bytes(path: pathlib.Path) -> int:
 def save_model(model, path: str | os.PathLike) -> None:
     """Saves a model under a temporary name, then renames it: `path` is never half a file.
 
-    Keras would build the file in memory. It writes the file's parts to a folder instead.
+    The weights lie where `_in_place` expects them; Keras would build the file in memory.
     """
-    import numpy as np  # Late: the help of a command reads this module.
-
-    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
-    size = sum(math.prod(values.shape) * np.dtype(values.dtype).itemsize for values in variables)
-    with replaced_file(path) as temporary, parts_folder(temporary) as folder:
-        # For the parts and the file: HDF5 crashes on a full disk.
-        check_space(temporary, 2 * (size + _FREE_BYTES))
-        model.save(folder, zipped=False)
-        with zipfile.ZipFile(temporary, "w") as archive:
-            _write_weights(archive, folder / _WEIGHTS)
-            for part in filter(pathlib.Path.is_file, sorted(folder.rglob("*"))):
-                if not part.name.startswith(_WEIGHTS):
-                    archive.write(part, part.relative_to(folder))
+    with replaced_file(path) as temporary:
+        with _WeightsFile(temporary) as weights:
+            others = _save_others(model, weights)
+        with open(temporary, "r+b") as file, zipfile.ZipFile(file, "w") as archive:
+            _add_weights(archive, temporary)
+            with zipfile.ZipFile(others) as members:
+                for name in sorted({*members.namelist()} - {_WEIGHTS}):
+                    archive.writestr(name, members.read(name))
 
 
-def _write_weights(archive, path):
-    """Writes the first member of an archive, whose content begins at `_WEIGHTS_START`."""
+class _WeightsFile(io.FileIO):
+    """A file that HDF5 writes from `_WEIGHTS_START` on. It raises its first error as it is closed.
+
+    HDF5 itself crashes after a failed write, or leaves zeros there and reports nothing.
+    """
+
+    def __init__(self, path):
+        super().__init__(path, "w+")
+        self._error = None
+        self.truncate(0)
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        start = _WEIGHTS_START if whence == os.SEEK_SET else 0
+        return super().seek(start + offset, whence) - _WEIGHTS_START
+
+    def tell(self):
+        return super().tell() - _WEIGHTS_START
+
+    def write(self, content):
+        rest = memoryview(content)
+        with self._error_kept():
+            while rest:
+                rest = rest[os.write(self.fileno(), rest) :]
+        return len(content)
+
+    def truncate(self, size):
+        with self._error_kept():
+            super().truncate(_WEIGHTS_START + size)
+        return size
+
+    @contextlib.contextmanager
+    def _error_kept(self):
+        try:
+            yield
+        except BaseException as error:  # an interrupt, too: it would be an error in HDF5
+            self._error = self._error or error
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        if self._error is not None:
+            raise self._error
+
+
+def _save_others(model, weights):
+    """Writes the weights of a model to a file; returns the archive of the others, in memory.
+
+    Keras lets HDF5 write to memory if it saves to an object. It has no argument for another file,
+    so HDF5 is given another one where it opens the file of this thread.
+    """
+    import h5py
+
+    thread, others = threading.get_ident(), io.BytesIO()
+    with _saving:
+        open_file = h5py.File.__init__
+
+        def open_weights(self, file, *arguments, **options):
+            is_saved = isinstance(file, io.BytesIO) and threading.get_ident() == thread
+            open_file(self, weights if is_saved else file, *arguments, **options)
+
+        h5py.File.__init__ = open_weights
+        try:
+            model.save(others, zipped=False)
+        finally:
+            h5py.File.__init__ = open_file
+    return others
+
+
+def _add_weights(archive, path):
+    """Adds the first member of an archive, whose content is in place, and gets its checksum."""
     member = zipfile.ZipInfo.from_file(path, _WEIGHTS)
     size = _WEIGHTS_START - _HEADER - len(_WEIGHTS) - _LARGE_SIZES
     member.extra = struct.pack("<HH", _PADDING, size - 4) + bytes(size - 4)
     with open(path, "rb") as content, archive.open(member, "w", force_zip64=True) as file:
+        content.seek(_WEIGHTS_START)
         shutil.copyfileobj(content, file, _COPIED_BYTES)

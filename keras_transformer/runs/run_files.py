@@ -417,7 +417,7 @@ class RunFiles:
         owned = self.owned()
         for path in list(self.path.rglob(".*.partial*")):
             if owned.is_mine(path.relative_to(self.path).as_posix()):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                path.unlink()
 
     def candidate_file(self, epoch: int) -> pathlib.Path:
         """Returns the path of an epoch's model that may become the best or part of an average."""

@@ -1,10 +1,14 @@
 """The file of a model: read where it lies, by Keras too, and never with a wrong number."""
 
+import errno
+import io
 import math
 import os
 import pathlib
+import threading
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -43,15 +47,12 @@ def test_a_file_that_keras_wrote_is_read(model, tmp_path):
 
 def test_weights_are_read_where_they_lie(model, tmp_path, monkeypatch):
     """Neither a copy on the disk nor one in memory: the library of HDF5 opens the file itself."""
-    import h5py
-
+    save_model(model, tmp_path / "model.keras")
     opened, open_file = [], h5py.File
     monkeypatch.setattr(
         h5py, "File", lambda path, *a, **k: opened.append(path) or open_file(path, *a, **k)
     )
-    save_model(model, tmp_path / "model.keras")
     monkeypatch.chdir(tmp_path)
-    opened.clear()
     check_equal(load_model("model.keras", compile=False), model)
     assert [os.path.basename(path) for path in opened] == ["model.weights.h5"]
     assert not pathlib.Path(opened[0]).exists()  # a link, which is gone
@@ -120,11 +121,92 @@ def test_weights_in_16_bits_take_half_the_file_and_the_memory(model, tmp_path, l
     assert weight_bytes(tmp_path / "none.keras") == 0
 
 
-def test_a_file_in_16_bits_needs_room_for_2_bytes_a_number(tmp_path, small_disk):
-    model = keras.Sequential([keras.layers.Dense(97, dtype=HalfPrecisionWeights())])
+class FailingWrites:
+    """Counts writes; the n-th of them fails, as on a broken disk."""
+
+    def __init__(self):
+        self.count, self.failing, self._write = 0, None, os.write
+
+    def __call__(self, descriptor, data):
+        self.count += 1
+        if self.count == self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self._write(descriptor, data)
+
+
+@pytest.fixture
+def small_model():
+    model = keras.Sequential([keras.layers.Dense(97), keras.layers.Dense(5)])
     model.build((None, 7))
-    room = 2 * (2 * model.count_params() + (1 << 20))  # the parts and the file
-    with small_disk(room):
-        save_model(model, tmp_path / "model.keras")
-    with small_disk(room - 1), pytest.raises(OSError, match="File too large"):
-        save_model(model, tmp_path / "model.keras")
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def test_each_write_of_weights_that_fails_is_an_error_and_leaves_the_earlier_file(
+    small_model, tmp_path, monkeypatch
+):
+    """HDF5 itself would end the process, or write a file with wrong numbers."""
+    path = tmp_path / "model.keras"
+    path.write_text("before")
+    monkeypatch.setattr(os, "write", writes := FailingWrites())
+    save_model(small_model, tmp_path / "other.keras")
+    count = writes.count
+    assert count > len(small_model.variables) + len(small_model.optimizer.variables)
+    for writes.failing in range(1, count + 1):
+        writes.count = 0
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            save_model(small_model, path)
+        assert caught.value.filename == str(path)
+        assert {*os.listdir(tmp_path)} == {"model.keras", "other.keras"}
+        assert path.read_text() == "before"
+
+
+def test_a_disk_that_is_full_anywhere_in_the_file_is_an_error(small_model, tmp_path, small_disk):
+    save_model(small_model, path := tmp_path / "model.keras")
+    content = path.read_bytes()
+    for size in range(0, len(content), 701):
+        with small_disk(size), pytest.raises(OSError, match="File too large") as caught:
+            save_model(small_model, path)
+        assert caught.value.filename == str(path) and path.read_bytes() == content
+    with small_disk(len(content)):  # One copy is all that is on the disk, even while it is written.
+        save_model(small_model, path)
+
+
+def test_an_interrupt_while_weights_are_written_ends_saving(small_model, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "write", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(small_model, tmp_path / "model.keras")
+    assert os.listdir(tmp_path) == []
+
+
+def test_models_are_saved_in_several_threads_beside_other_files_of_hdf5(tmp_path, rng):
+    """Each file holds its own model, and files that other threads write are theirs."""
+    models = []
+    for width in 3, 5, 7:
+        models.append(keras.Sequential([keras.layers.Dense(width)]))
+        models[-1].build((None, 97))
+
+    def save(index):
+        for _ in range(3):
+            save_model(models[index], tmp_path / f"{index}.keras")
+
+    def write():
+        for number in range(9):
+            with h5py.File(memory[number], "w") as file:
+                file["a"] = number
+
+    memory = [io.BytesIO() for _ in range(9)]
+    threads = [threading.Thread(target=save, args=(index,)) for index in range(3)]
+    threads.append(threading.Thread(target=write))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, model in enumerate(models):
+        check_equal(keras.saving.load_model(tmp_path / f"{index}.keras"), model)
+    for number, file in enumerate(memory):
+        assert h5py.File(file, "r")["a"][()] == number

@@ -1,6 +1,7 @@
 import pathlib
 import shutil
 
+import h5py
 import keras
 import pytest
 from small_corpus import PAIRS, recipe_values
@@ -153,9 +154,9 @@ def test_another_content_of_a_runs_file_is_one_line(tmp_path, name, content, rea
 
 
 def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
-    def failing(self, path, **options):
-        path.mkdir()
-        (path / "config.json").write_bytes(b"half")
+    def failing(self, file, **options):
+        with h5py.File(file, "w") as weights:
+            weights["half"] = 7
         raise ZeroDivisionError
 
     before = run.model_file.read_bytes()
@@ -170,7 +171,7 @@ def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
 def test_only_files_of_a_run_are_replaced(run):
     made = "data.json history.csv samples.txt samples.tsv metrics.json".split()
     made += [".metrics.partial.json", "checkpoints/epoch-0001.keras"]
-    made += ["checkpoints/.best-10000.partial.keras", "checkpoints/.best-1.partial.keras.parts/x"]
+    made += ["checkpoints/.best-10000.partial.keras"]
     made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
     made += ["tensorboard/validation/x"]
     for name in made:
@@ -193,7 +194,6 @@ def test_only_temporary_files_of_a_run_are_removed(run):
     foreign = [".thesis.partial.tex", "checkpoints/.history.partial.csv", "history.partial.csv"]
     for name in (*own, *foreign):
         (run.path / name).write_bytes(b"half")
-    (run.path / f"{own[1]}.parts").mkdir()
     run.remove_partial_files()
     names = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*partial*")}
     assert names == set(foreign)
