@@ -18,27 +18,54 @@ _BEGIN, _, _END = TERM_SYMBOLS
 # Without another `_BEGIN`, so that a long row of them takes no time.
 _ANNOTATION = rf"{_BEGIN}(?:(?!{_BEGIN}).)*?{_END}"
 _ANNOTATIONS = re.compile(_ANNOTATION, re.DOTALL)
-_CLOSING = r"[\"'\p{Pe}\p{Pf}]"
 LINE_BREAK = r"(?>\r\n|[\n\r\v\f\x85\u2028\u2029])"
 """Pattern of the end of a line, for the module `regex`."""
 
 # White space before the first line belongs to it.
 _LINE = regex.compile(rf"\s*+.*?(?:{LINE_BREAK}\s*+|\Z)", regex.DOTALL)
-# Marks of other scripts, which occur inside no word and, between digits aside, inside no number;
-# and Greek's question mark, which looks like a semicolon.
-_MARK = regex.compile(
-    r"(?:(?![.!?…]|(?<=\d).\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
-    rf"|(?<=\p{{Greek}})[;\u037e](?={_CLOSING}*+\s)){_CLOSING}*+\s*+"
+_SPACE, _SPACE_BEFORE = re.compile(r"\s"), regex.compile(r"(?r)\s*+")
+_QUOTE = r"\"'\p{Pi}\p{Pf}"  # “ opens a quotation in English and closes it in German.
+_CLOSING, _OPENING = rf"[{_QUOTE}\p{{Pe}}]", rf"[{_QUOTE}\p{{Ps}}]"
+# Marks that sentencex does not know: of Khmer, of vertical lines, the question mark of Greek, which
+# looks like a semicolon, and `…` before a capital.
+_UNKNOWN_MARK = regex.compile(
+    rf"[\u17d4\u17d5︒︕︖]|(?<=\p{{Greek}})[;\u037e](?={_CLOSING}*+\s)"
+    rf"|…(?={_CLOSING}*+\s++{_OPENING}*+\p{{Lu}})"
 )
-# sentencex knows no sentence in brackets, and no end at `…`.
-_MORE = regex.compile(rf"[.!?…][)\]]\s++|…{_CLOSING}*+\s++(?=\p{{Lu}})")
-_BRACKETS = {")": "(", "]": "["}
-_SPACE = re.compile(r"\s")
-_CLOSER, _OPENER = regex.compile(_CLOSING), regex.compile(r"[\"'\p{Ps}\p{Pi}]")
-_QUOTATIVE = "とっ"  # Japanese particles after a quotation
-# "M." and "Т." are abbreviations, and few sentences end with such a letter.
-_ABBREVIATION = regex.compile(r"(?<![\p{L}\p{N}])\p{L}\.$")
-_ITEM_NUMBER = re.compile(r"[(\[]?\d{1,3}[.)\]]+")
+# sentencex ends no sentence before a digit without a space, and no sentence inside a list's item.
+_DIGIT = regex.compile(r"(?<=[。！？])\d")
+_ONLY_ITEM = regex.compile(r"(?<=^\s*)(?:[•◦▪▫■□●○▶►]|\((?=\w{1,4}\)\s))(?!.*\s[•◦▪▫■□●○▶►(])")
+# A sentence in brackets, which sentencex does not end.
+_IN_BRACKETS = regex.compile(r"(?:[.!?…][)\]]\s|[.!?…。！？]）)\s*+(?!\p{Terminal_Punctuation})")
+_BRACKETED = regex.compile(r"(?<=[.!?…。！？][)\]）])")
+_BRACKETS = {")": "(", "]": "[", "）": "（"}
+# The numeral of an item. Among several in a line, sentencex ends a sentence at each.
+_ROMAN = r"(?:x{0,3}(?:ix|iv|v?i{1,3}|v|x)|X{0,3}(?:IX|IV|V?I{1,3}|V|X))\."
+_NUMERAL = regex.compile(rf"\s*+{_ROMAN}\s++(?!.*\s{_ROMAN}\s)")
+_OPENED = regex.compile(rf"(?<=\s){_OPENING}(?=\S)")
+_CLOSED = regex.compile(rf"(?:{_CLOSING}++(?=\s)|[\p{{Pe}}\p{{Pf}}]++)\s*+")
+_OPENER, _CLOSER = regex.compile(_OPENING), regex.compile(_CLOSING)
+# The second of two words with a mark but no space between them, as in `an end.The next`.
+_JOINED = regex.compile(
+    r"(?<=(?<!\S)[\w,'’\-]{0,40}[\p{Ll}\p{N}][.!?]{1,3})\p{Lu}[\w'’\-]*+[^\w\s]*+(?!\S)"
+)
+_SAID = regex.compile(r"[とっを\p{Hangul}]")  # particles and endings after a quotation
+# A small letter after a full stop, as in Unicode's rule SB8, or after a question or an exclamation
+# in quotation marks or before a dash. No abbreviation ends with the final sigma of Greek, and a
+# Dutch sentence may begin with `'s`.
+_GOES_ON = regex.compile(
+    rf"(?:(?<=[\p{{L}}\p{{M}}\p{{N}}--ς][.…]{{1,3}}{_CLOSING}{{0,3}})"
+    rf"|(?<=[!?]{_CLOSING}{{1,3}})|(?<=[!?])(?=\s++\p{{Pd}}))"
+    rf"\s++(?!['’]\p{{L}}\s)[{_QUOTE}\p{{Ps}}\p{{Pd}}\s]*+\p{{Sentence_Break=Lower}}",
+    regex.V1,
+)
+# Such a word of English is an abbreviation only if sentencex knows it.
+_SHORT_WORD = regex.compile(r"(?<=(?<!\p{L})\p{L}\p{L}\.)")
+# Languages whose ordinals have a full stop and often stand before a capital.
+_LANGUAGES_OF_ORDINALS = frozenset({"cs", "da", "de", "is", "lb", "sk"})
+_ORDINAL = regex.compile(r"(?<=(?<![^\s(])\d{1,3}\.)")
+# `M. Dupont`, `Т. Иванов`. sentencex knows the Latin letters in English.
+_INITIAL = regex.compile(r"(?<=(?<![\p{L}\p{N}.])[\p{L}--\p{Sentence_Break=Lower}]\.)", regex.V1)
 _LETTERS = regex.compile(r"\p{L}")
 _LETTERS_WITHOUT_SPACES = regex.compile(rf"[\p{{L}}&&{UNSPACED}--\p{{scx=Hangul}}]", regex.V1)
 # sentencex takes a time that grows with the square of a text that is not ASCII.
@@ -73,9 +100,9 @@ def sentence_ends(text: str, language: str | None = None) -> list[int]:
     """Returns where the sentences of a text end, with the white space after them, in order.
 
     The library sentencex finds the ends of the text's language, with its abbreviations. Here they
-    are corrected. A line break always ends a sentence, and so do marks of all scripts and a bracket
-    around a sentence. The number of a list's item, an abbreviation of one letter, a mark inside a
-    word, and a quotation before its `と言った` end none.
+    are corrected: a line break always ends a sentence, and so do marks of all scripts and a bracket
+    around a sentence. None ends at a full stop before a small letter, after an ordinal of German,
+    at a numeral before an item, or at a quotation before its `と言った`.
 
     Args:
         text: A text.
@@ -86,10 +113,10 @@ def sentence_ends(text: str, language: str | None = None) -> list[int]:
     """
     ends = []
     for line in filter(operator.itemgetter(0), _LINE.finditer(text)):
-        start = line.start()
+        start = line.end() - len(line[0].lstrip())
         for end in _possible_ends(line[0], language or "en"):
             end += line.start()
-            if _is_end(text, start, end, language):
+            if end > start and _is_end(text, start, end, language or "en"):
                 ends.append(end)
                 start = end
         ends.append(line.end())
@@ -101,37 +128,52 @@ def _possible_ends(line: str, language: str) -> list[int]:
     import sentencex  # Late: few commands split texts.
 
     # All white space is the same to sentencex, which would divide a paragraph from the next.
-    spaced = _SPACE.sub(" ", line)
-    ends = {match.end() for match in _MORE.finditer(line)}
-    if not line.isascii():
-        ends.update(match.end() for match in _MARK.finditer(line))
+    known = _ONLY_ITEM.sub("X", _UNKNOWN_MARK.sub("‽", _SPACE.sub(" ", line)))
+    if language != "ja":
+        known = _DIGIT.sub("一", known)
+    ends = {match.end() for match in _IN_BRACKETS.finditer(line)}
     start, is_last = 0, False
     while not is_last:
-        window = spaced[start : start + _WINDOW]
+        window = known[start : start + _WINDOW]
         is_last = start + _WINDOW >= len(line)
         limit = len(window) - (0 if is_last else _SEEN_AHEAD)
         sentences = sentencex.get_sentence_boundaries(language, window)
         inner_ends = [end for sentence in sentences if (end := sentence["end_index"]) <= limit]
-        ends.update(start + end for end in inner_ends)
+        ends.update(_outside_quotation(line, start + end) for end in inner_ends)
         start += inner_ends[-1] if inner_ends else limit
+    if numeral := _NUMERAL.match(line):
+        ends.discard(numeral.end())
     return sorted(end for end in ends if end < len(line))
 
 
+def _outside_quotation(line, end):
+    """Moves an end behind what closes a quotation, or before what opens the next."""
+    if _OPENED.match(line, end - 1):
+        return end - 1
+    closed = None if line[end - 1].isspace() else _CLOSED.match(line, end)
+    return end if closed is None else closed.end()
+
+
 def _is_end(text, start, end, language):
-    """Returns whether a sentence that begins at `start` may end before the end of its line."""
-    sentence, following = text[start:end].rstrip(), text[end]
-    first = sentence.lstrip()[:1]
-    if not text[end - 1].isspace():
-        last, before = text[end - 1], text[end - 2 : end - 1]
-        if last in ".!?…" or _CLOSER.match(following) or (before + following).isdigit():
-            return False
-        # “好的。”他说。
-        goes_on = language == "zh" and _OPENER.match(first) and following.isalnum()
-        return not (_CLOSER.match(last) and (goes_on or following in _QUOTATIVE))
-    if sentence[-1:] in _BRACKETS:
-        return first == _BRACKETS[sentence[-1]]
-    is_number = _ITEM_NUMBER.fullmatch(sentence.lstrip())
-    return not (is_number or _ABBREVIATION.search(sentence, max(0, len(sentence) - 4)))
+    """Returns whether a sentence whose first letter is at `start` may end before its line."""
+    stop = _SPACE_BEFORE.match(text, start, end).start()
+    first, last, following = text[start], text[stop - 1], text[end]
+    if _BRACKETED.match(text, stop):
+        return first == _BRACKETS[last]
+    if stop < end:
+        is_english = language == "en"
+        goes_on = _GOES_ON.match(text, stop) and not (is_english and _SHORT_WORD.match(text, stop))
+        is_ordinal = language in _LANGUAGES_OF_ORDINALS and _ORDINAL.match(text, stop)
+        is_initial = _INITIAL.match(text, stop) and not (is_english and text[stop - 2].isascii())
+        return not (goes_on or is_ordinal or is_initial)
+    if last in ".!?…":
+        is_ellipsis = end - start < 4 and not text[start:end].strip(".…")
+        return is_ellipsis or _JOINED.match(text, end) is not None
+    if (text[end - 2] + following).isdigit():
+        return False
+    # “好的。”他说。
+    goes_on = language == "zh" and _OPENER.match(first) and following.isalnum()
+    return not (_CLOSER.match(last) and (goes_on or _SAID.match(following)))
 
 
 def space_after(space: str, translation: str) -> str:

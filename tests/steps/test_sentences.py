@@ -144,10 +144,10 @@ def test_a_text_without_letters_passes_without_the_model(text, expected):
 @pytest.mark.parametrize(
     ("rules", "read", "expected"),
     [
-        (TextRules(), ["One. 2. THREE FOUR."], " oNE. 2. three four.\n"),
-        (TextRules(split_sentences=True), ["One.", "2. THREE FOUR."], " oNE. 2. three four.\n"),
-        (TextRules(keep_case=True), ["One. 2. THREE FOUR."], " oNE. 2. three four.\n"),
-        (TextRules(True, keep_case=True), ["One.", "2. Three four."], " oNE. 2. THREE FOUR.\n"),
+        (TextRules(), ["One. (2) THREE FOUR."], " oNE. (2) three four.\n"),
+        (TextRules(split_sentences=True), ["One.", "(2) THREE FOUR."], " oNE. (2) three four.\n"),
+        (TextRules(keep_case=True), ["One. (2) THREE FOUR."], " oNE. (2) three four.\n"),
+        (TextRules(True, keep_case=True), ["One.", "(2) Three four."], " oNE. (2) THREE FOUR.\n"),
     ],
 )
 def test_the_rules_are_the_engines_unless_a_call_has_others(rules, read, expected):
@@ -155,7 +155,7 @@ def test_the_rules_are_the_engines_unless_a_call_has_others(rules, read, expecte
         text_rules = rules
 
     for engine, options in (Engine(), {}), (SentenceEngine(), rules._asdict()):
-        assert translate(" One. 2. THREE FOUR.\n", engine, **options).text == expected
+        assert translate(" One. (2) THREE FOUR.\n", engine, **options).text == expected
         assert engine.texts == read
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from page_in_languages import PAGE
+from sentence_ends import SENTENCES
 
 from keras_transformer.errors import InputError
 from keras_transformer.text.sentences import (
@@ -53,7 +54,7 @@ def test_no_text_is_lost_and_every_piece_fits(text, limit):
 @settings(max_examples=100)
 @given(words=st.lists(st.integers(2, 12), min_size=1, max_size=17), spare=st.integers(0, 30))
 def test_there_are_as_few_pieces_as_possible(words, spare):
-    parts = ["a" * length + "." for length in words]
+    parts = ["A" * length + "." for length in words]
     lengths = [len(part) for part in parts]
     limit = max(lengths) + spare
     pieces = split_text(" ".join(parts), at_most(limit))
@@ -61,13 +62,13 @@ def test_there_are_as_few_pieces_as_possible(words, spare):
     assert len(pieces) == fewest_groups(lengths, limit)
 
 
-SENTENCES = [["One.", "Two!", "Three?", "Four…", "five"], ["Really?!", "Wait...", "No."]]
-SENTENCES += [['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"]]
-SENTENCES += [["„Nein, nein.“", "»Doch, ja!«", "So."], ["«\u00a0Oui, oui.\u00a0»", "Non."]]
-SENTENCES += [["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."]]
+LATIN = [["One.", "Two!", "Three?", "Four…", "Five"], ["Really?!", "Wait...", "No."]]
+LATIN += [['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"]]
+LATIN += [["„Nein, nein.“", "»Doch, ja!«", "So."], ["«\u00a0Oui, oui.\u00a0»", "Non."]]
+LATIN += [["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."]]
 
 
-@pytest.mark.parametrize("expected", SENTENCES)
+@pytest.mark.parametrize("expected", LATIN)
 @pytest.mark.parametrize("space", [" ", "\r\n\r\n", "\u2028"])
 def test_sentences_end_at_a_mark_before_a_space(expected, space):
     # Nothing longer is accepted, and nothing shorter either.
@@ -190,7 +191,7 @@ def test_a_line_ends_a_sentence_without_a_mark(end):
         (["Dr. Gold has 3.5 dogs. ", "Is it so?  ", "No! "], "en"),
         (["他说：“你好。”", "然后呢？", "真的！"], "zh"),
         (["Am 3. Mai kam z. B. Anna. ", "So war es. "], "de"),
-        (["word " * 700 + "end. ", "Next. "], "en"),  # longer than what is looked at together
+        (["Word " * 700 + "end. ", "Next. "], "en"),  # longer than what is looked at together
     ],
 )
 @pytest.mark.parametrize("line_break", ["", "\n"])
@@ -203,20 +204,34 @@ def test_a_sentence_ends_in_a_long_text_where_it_ends_in_a_short_one(
     assert sentence_ends("".join(text), language) == ends
 
 
-NO_ENDS = {
-    "the number of an item": "1. First item",
-    "the number of an item in brackets": "(2) Second item",
-    "an abbreviation of one letter": "M. Dupont arrive",
-    "a mark inside a word": "See end.Next word",
-    "a mark before a bracket": "One.) Two",
-    "a number in other digits": "是３．５元",
-    "a quotation before what was said": "「はい。」と言った",
-}
+def with_ends(text, language):
+    ends = [0, *sentence_ends(text, language)]
+    return "|".join(text[start:end] for start, end in itertools.pairwise(ends))
 
 
-@pytest.mark.parametrize("text", NO_ENDS.values(), ids=NO_ENDS)
-def test_what_looks_like_an_end_is_none(text):
-    assert sentence_ends(text) == [len(text)]
+@pytest.mark.parametrize("language", dict.fromkeys(language for language, _ in SENTENCES))
+def test_the_sentences_of_a_language_end_where_a_reader_ends_them(language):
+    expected = [text for code, text in SENTENCES if code == language]
+    assert [with_ends(text.replace("|", ""), language) for text in expected] == expected
+
+
+# Unicode's rule SB8: a sentence goes on at a full stop before a small letter, whatever the word.
+LATIN_CODES = "af az bs ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl "
+LATIN_CODES += "nn no pl pt ro sk sl sq sv sw tr uz vi"
+PROBES = dict.fromkeys(LATIN_CODES.split(), "Dd max. ee 19. ff (evtl.) gg ca. “hh” kkkkk. |Ii.")
+PROBES |= dict.fromkeys("be bg kk mk ru sr uk".split(), "Дд макс. ее 19. фф (пр.) ггггг. |Ии.")
+PROBES |= {"el": "Δδ μεγ. εε 19. φφ. |Ηη.", "hy": "Դդ մաքս. եե 19. ֆֆ։ |Իի։"}
+
+
+@pytest.mark.parametrize(("language", "probe"), PROBES.items())
+def test_no_sentence_ends_at_a_full_stop_before_a_small_letter(language, probe):
+    assert with_ends(probe.replace("|", ""), language) == probe
+
+
+@pytest.mark.parametrize("language", ["cs", "da", "de", "is", "lb", "sk"])
+def test_an_ordinal_of_up_to_three_digits_ends_nothing(language):
+    text = "Xx 1. Aa 19. Bb 365. Cc (2. Dd) 1999. |Ee x2. |Ff."
+    assert with_ends(text.replace("|", ""), language) == text
 
 
 def test_a_quotation_goes_on_in_chinese_and_ends_in_japanese():

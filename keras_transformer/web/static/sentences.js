@@ -1,10 +1,17 @@
 /**
  * Sentences of a text, and the white space between their translations, by the rules of the Python
- * package (`text/sentences.py`). The ends of sentences are the browser's own.
+ * package (`text/sentences.py`). The ends of sentences are the browser's own, which knows no abbreviations.
  */
 
-const ITEM_NUMBER = /^[([]?\d{1,3}[.)\]]+$/;
-const ABBREVIATION = /(?<![\p{L}\p{N}])\p{L}\.$/u; // Few sentences end with one letter.
+const INITIAL = /(?<![\p{L}\p{N}.])\p{L}\.$/u; // Few sentences end with one letter.
+const NUMERAL = /^(?:x{0,3}(?:ix|iv|v?i{1,3}|v|x)|X{0,3}(?:IX|IV|V?I{1,3}|V|X))\.$/; // Of an item.
+const ORDINAL = /(?<![^\s(])\d{1,3}\.$/;
+const LANGUAGES_OF_ORDINALS = ["cs", "da", "de", "is", "lb", "sk"];
+const QUOTATIONS = ["“”", "„“", "«»", "《》", "「」", "『』", "（）"];
+const CLOSED = /["'\p{Pi}\p{Pf}\p{Pe}]$/u;
+const EXCLAIMED = /[!?]\s*["'\p{Pi}\p{Pf}\p{Pe}]*$/u;
+const SMALL = /^["'\p{Pi}\p{Pf}\p{Ps}\p{Pd}\s]*\p{Ll}/u;
+const SAID = /^[とっを\p{scx=Hangul}]/u; // Particles and endings after a quotation.
 const LINE_BREAK = /[\n\r\v\f\x85\u2028\u2029]/;
 const LETTERS = /\p{L}/gu;
 const UNSPACED =
@@ -31,23 +38,30 @@ function locale(language = "en") {
  */
 export function sentencesOf(text, language) {
   const sentences = [];
-  let open = "";
+  let [start, position] = [0, 0];
   for (const segment of segments(text, "sentence", language)) {
-    const start = open || !sentences.length ? 0 : segment.length - segment.trimStart().length;
-    if (start) sentences.push(sentences.pop() + segment.slice(0, start));
-    open += segment.slice(start);
-    if (!open.trim() || goesOn(open)) continue;
-    sentences.push(open);
-    open = "";
+    position += segment.length;
+    const end = position + text.slice(position).match(/^[\p{Pe}\p{Pf}]*\s*/u)[0].length;
+    const sentence = text.slice(start, end);
+    if (!sentence.trim() || goesOn(sentence, text.slice(end), language?.split(/[-_]/)[0])) continue;
+    sentences.push(sentence);
+    start = end;
   }
-  return open ? [...sentences, open] : sentences;
+  return start < text.length ? [...sentences, text.slice(start)] : sentences;
 }
 
-/** Whether what looks like a sentence is the number of a list's item, or ends with an abbreviation. */
-function goesOn(sentence) {
+/** Whether what looks like a sentence is not its end. */
+function goesOn(sentence, rest, language) {
   const text = sentence.trim();
   const space = sentence.slice(sentence.trimEnd().length);
-  return !LINE_BREAK.test(space) && (ITEM_NUMBER.test(text) || ABBREVIATION.test(text));
+  if (LINE_BREAK.test(space)) return false;
+  const isQuotation = ([opening, closing]) => text.lastIndexOf(opening) > text.lastIndexOf(closing) && rest.includes(closing);
+  if (QUOTATIONS.some(isQuotation)) return true;
+  // “好的。”他说。
+  if (!space) return CLOSED.test(text) && (SAID.test(rest) || (language === "zh" && /^[“「]/.test(text) && /^\p{L}/u.test(rest)));
+  if (EXCLAIMED.test(text)) return SMALL.test(rest) && (CLOSED.test(text) || /^\p{Pd}/u.test(rest));
+  const isOrdinal = LANGUAGES_OF_ORDINALS.includes(language) && ORDINAL.test(text);
+  return isOrdinal || INITIAL.test(text) || NUMERAL.test(text);
 }
 
 /** Whether a text has letters, of words and not of placeholders. */
