@@ -95,11 +95,19 @@ def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Itera
     raise OSError(number, text, os.fspath(path))
 
 
+def check_path(path: str | os.PathLike) -> None:
+    """Raises `InputError` for a path with a NUL character, which no system takes."""
+    if "\0" in os.fspath(path):
+        rule = "The path of a file must have no NUL character"
+        raise InputError(f"{rule}. Received: {os.fspath(path)!r:.80}.")
+
+
 @contextlib.contextmanager
 def as_input_error(path: str | os.PathLike) -> Iterator[None]:
     """Turns an `OSError` into the `InputError` of an output that cannot be written."""
     if not os.fspath(path):
         raise InputError("The path of an output file must not be empty. Received: ''.")
+    check_path(path)
     try:
         yield
     except OSError as error:

@@ -32,7 +32,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keras_transformer.errors import InputError, as_input_error, renamed_in_errors, say, writing
+from keras_transformer.errors import (
+    InputError,
+    as_input_error,
+    check_path,
+    renamed_in_errors,
+    say,
+    writing,
+)
 
 FilePath = str | os.PathLike
 MANIFEST = "export.json"  # the marker of an export
@@ -143,6 +150,7 @@ def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> I
     Yields False on a network file system without locks. Raises `InputError` if the folder is a
     mount point, its lock cannot be written, or another process holds the lock and `wait` is False.
     """
+    check_path(path)
     name, target = os.fspath(path), Path(os.path.realpath(path))
     has_siblings = not os.path.ismount(target) and os.access(target.parent, os.W_OK | os.X_OK)
     if target.is_dir() and not has_siblings:
@@ -258,6 +266,7 @@ class OwnedFolder:
     """
 
     def __init__(self, path: FilePath, marker: str = MANIFEST, files: str | None = None):
+        check_path(path)
         # Resolved: replacing a link would leave the folder that it points to behind.
         self.path = Path(os.path.realpath(path))
         if not 0 < len(self.path.name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.errors import InputError, check_path, first_line, require
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
 """Formats of compressed files by the endings of their names."""
@@ -92,6 +92,7 @@ def open_decompressed(path: str) -> Iterator[Any]:
         InputError: The file is missing, unreadable, a directory, or damaged in its compression;
             also where an error occurs while it is read.
     """
+    check_path(path)
     if os.path.isdir(path):
         raise InputError(f"{path}: expected a text file. Received: a directory.")
     try:

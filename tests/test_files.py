@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from keras_transformer.documents import check_output
 from keras_transformer.errors import InputError
 from keras_transformer.files import (
     MANIFEST,
@@ -23,6 +24,30 @@ from keras_transformer.files import (
     write_output,
     write_whole,
 )
+from keras_transformer.reading import iterate_lines
+from keras_transformer.runs.sections import recipe_text
+from keras_transformer.steps.glossary import Glossary, glossary_of
+
+NUL = "a\0b"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Glossary.load,
+        glossary_of,
+        lambda path: list(iterate_lines(path)),
+        recipe_text,
+        OwnedFolder,
+        lambda path: write_output(path, b""),
+        lambda path: locked_folder(path).__enter__(),
+        lambda path: check_output("a", path),
+        lambda path: check_output(path, "a"),
+    ],
+)
+def test_a_path_with_a_nul_character_is_one_line(call):
+    with pytest.raises(InputError, match=r"^The path of a file must have no NUL .*'a\\x00b'\.$"):
+        call(NUL)
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_call_ends(

@@ -260,7 +260,7 @@ def _script(options, *sides):
     return False
 
 
-@functools.cache
+@functools.lru_cache
 def _letters_of(scripts: tuple[str, ...]):
     """Returns a pattern of a letter that some scripts use; Hiragana and Katakana share `ー`."""
     properties = "".join(rf"\p{{Script_Extensions={script}}}" for script in scripts)
@@ -286,7 +286,7 @@ def _check_identified(name, language):
         raise InputError(f"{rule}. Received: {received(language)}.{advice} {_ALL_CODES}")
 
 
-@functools.cache
+@functools.lru_cache
 def _label(language):
     """Returns py3langid's code of a language, or the code itself if there is none."""
     labels = closest_codes(language, language_identifier().labels)

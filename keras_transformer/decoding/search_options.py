@@ -51,6 +51,9 @@ FILTERS = {
 _LARGEST_EXPONENT, _LARGEST_PRICE = 10, 1e6
 # Minus infinity bans an id.
 _Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=_LARGEST_PRICE)]
+LEAST_BEAMS_WITH_PHRASES = 4
+"""Least beam size of sentences with phrases. With one hypothesis, a phrase is always written first.
+`docs/howto/control_output.md` shows the quality by beam size."""
 _MAX_LENGTH_RATIO = "as a multiple of the source's, plus 10 without `length_normalization: marian`"
 # Options of at least one ranking, in the order of their first ranking.
 _RANKING_NUMBERS = tuple(
@@ -211,6 +214,13 @@ class DecodingOptions(RunSearchOptions):
     def beams(self) -> int:
         """Number of hypotheses of a sentence that are extended at once."""
         return self.n_best if self.sampling else self.beam_size
+
+    @property
+    def with_phrases(self) -> "DecodingOptions":
+        """Options of sentences with phrases, with a beam that can hold them."""
+        if self.sampling or self.beam_size >= LEAST_BEAMS_WITH_PHRASES:
+            return self
+        return dataclasses.replace(self, beam_size=LEAST_BEAMS_WITH_PHRASES)
 
     @property
     def ranking_class(self) -> type[Ranking]:

@@ -16,12 +16,8 @@ import regex
 from keras_transformer.documents.dividing import borders, divided
 from keras_transformer.documents.document import Document, Settings, replaced
 from keras_transformer.documents.marked_texts import MarkedTexts
-from keras_transformer.text.sentences import (
-    has_letters,
-    primary_language,
-    sentence_ends,
-    space_after,
-)
+from keras_transformer.text.language_codes import primary_language
+from keras_transformer.text.sentences import has_letters, sentence_ends, space_after
 
 MAX_LINES = 2
 """Lines of a cue whose text was changed."""

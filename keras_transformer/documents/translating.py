@@ -12,7 +12,7 @@ from keras_transformer.documents.html import HtmlPage, declared_encoding
 from keras_transformer.documents.markdown import Markdown
 from keras_transformer.documents.plain_text import PlainText
 from keras_transformer.documents.subtitles import Subtitles
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_path
 from keras_transformer.files import write_output
 from keras_transformer.formats import load
 from keras_transformer.options import check_choice
@@ -161,7 +161,9 @@ def check_translates_sentences(translator: "Translator") -> None:
 
 
 def check_output(path: str | os.PathLike, output: str | os.PathLike) -> None:
-    """Raises `InputError` if a translation would replace its document."""
+    """Raises `InputError` if a translation would replace its document, or for no path."""
+    check_path(path)
+    check_path(output)
     if os.path.realpath(path) == os.path.realpath(output) or (
         os.path.exists(path) and os.path.exists(output) and os.path.samefile(path, output)
     ):

@@ -195,7 +195,8 @@ class Engine:
                 conversation cannot be split; truncation removes its oldest turns.
             phrases: For each text a list of phrases that its translation must contain. Each phrase
                 begins at the beginning of a word, and occurs as often as it is listed; see
-                `decoding.Constraints`. The beam size should be at least their number of tokens.
+                `decoding.Constraints`. A text with phrases has a beam of at least 4 hypotheses; it
+                should have as many as its phrases have tokens.
             source_language: Code of the texts' language, or the model's name of it; or a list with
                 a code for each text. Needed only where the model has several such languages, and
                 a token for them.
@@ -307,6 +308,9 @@ class Engine:
         """
         if "stream" not in self.capabilities:
             raise self.lacks("stream")
+        if options.get("phrases"):
+            rule = "A stream has no phrases and no terms that the search forces"
+            raise InputError(f"{rule}. Received: {received(options['phrases'])}.")
         request = self.request(**{"beam_size": 1, **options}, long_input=long_input)
         search_options = request.options
         if search_options.beams != 1 or search_options.n_best != 1:

@@ -10,7 +10,8 @@ from keras_transformer.engine.engine import Engine, sum_of
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.request import Request
 from keras_transformer.errors import InputError
-from keras_transformer.text.per_text import checked_list, one_for_each
+from keras_transformer.text.per_text import checked_list, one_for_each, seed_of_part
+from keras_transformer.text.sentences import space_after
 
 
 class IdsEngine(Engine):
@@ -63,10 +64,10 @@ class IdsEngine(Engine):
                 rule = "`phrases` are for texts that are not split."
                 raise InputError(f"{rule} Received: a text of {len(indices)} parts.", index)
             for part in indices:
-                prefix = prefixes[index] if part == indices[0] else ()
-                direction = directions[index]
-                source = direction.source(sources[part])
-                jobs.append(Job(source, seeds[index], prefix, phrases[index], direction))
+                number, direction = part - indices[0], directions[index]
+                prefix = () if number else prefixes[index]
+                source, seed = direction.source(sources[part]), seed_of_part(seeds[index], number)
+                jobs.append(Job(source, seed, prefix, phrases[index], direction))
         return jobs, parts
 
     def _prefix_ids(
@@ -163,16 +164,17 @@ class IdsEngine(Engine):
         return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
 
     def _stream(self, jobs, request):
-        earlier_parts = last = ""
+        earlier_parts = ""
         for job in jobs:
+            part = last = ""
             for ids in self.stream_ids(job, request):
-                new_text = earlier_parts + self.target_tokenizer.detokenize([ids])[0]
+                part = self.target_tokenizer.detokenize([ids])[0]
                 # Characters of several bytes are withheld until they are complete.
-                text = new_text.rstrip("\ufffd")
+                text = part.rstrip("\ufffd")
                 if text != last:
-                    yield text
+                    yield earlier_parts + text
                     last = text
-            if new_text != last:
-                yield new_text
-                last = new_text
-            earlier_parts = f"{last} " if last else ""
+            if part != last:
+                yield earlier_parts + part
+            if part:  # As `Translation.joined` joins parts.
+                earlier_parts += part + space_after(" ", part)

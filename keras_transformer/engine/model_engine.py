@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -170,7 +171,14 @@ class ModelEngine(IdsEngine):
     def search(self, jobs, request):
         jobs = self._with_prompts(jobs)
         longest = max(len(job.source) for job in jobs)
-        rows = self._rows(request, len(jobs), longest)
+        largest = request
+        if any(job.phrases for job in jobs):
+            largest = dataclasses.replace(request, options=request.options.with_phrases)
+            if largest.options != request.options:
+                sizes = f"{largest.options.beam_size} instead of {request.options.beam_size}"
+                line = f"Texts with phrases are searched with `beam_size` {sizes}."
+                warnings.warn(line, stacklevel=4)
+        rows = self._rows(largest, len(jobs), longest)
         results = self._scheduler.search(jobs, request.options, rows)
         return list(map(translations_of, results))
 

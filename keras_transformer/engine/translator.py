@@ -10,7 +10,6 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
 from keras_transformer.errors import InputError
 from keras_transformer.steps.glossary import Glossary
-from keras_transformer.steps.sentences import sentences_step
 from keras_transformer.steps.step import Markup
 from keras_transformer.steps.tag import tag_step
 from keras_transformer.steps.text_steps import TextsInSteps, text_steps
@@ -187,24 +186,18 @@ class Translator:
         tag: str | None = None,
         split_sentences: bool | None = None,
         keep_case: bool | None = None,
+        target_prefix: str = "",
         **options: Any,
     ) -> Iterator[str]:
-        """Yields one translation as it grows, one sentence after another; see `Engine.stream`."""
-        options = self._with_defaults(options, self.defaults.keys() - {"beam_size"})
-        rules = {"split_sentences": split_sentences, "keep_case": keep_case}
-        step = sentences_step(self.engine, tag=tag, **rules)
-        if step is None:
-            return self.engine.stream(*self._tagged([text], tag), **options)
-        (text,) = checked_texts("text", [text])
-        if step.splits_long_texts and "split" in self.engine.long_inputs:
-            options.setdefault("long_input", "split")
-        rows = [
-            (self._tagged([part], tag)[0], memory)
-            for part, memory in step.before(text, *map(options.get, LANGUAGE_OPTIONS))
-        ]
-        # The first call checks the options, before anything is read of the result.
-        first = self.engine.stream(rows[0][0], **options)
-        return _streamed(self.engine, step, rows, first, options)
+        """Yields one translation as it grows, one sentence after another; see `Engine.stream`.
+
+        The last text is equal to the text of `translate`.
+        """
+        named = {"tag": tag, "split_sentences": split_sentences, "keep_case": keep_case}
+        options |= {**named, "target_prefixes": [target_prefix]}
+        if options.get("beam_size") is None:  # whatever the run's is
+            options["beam_size"] = 1
+        return self.in_steps([text], **options).stream()
 
     def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
@@ -245,24 +238,6 @@ class Translator:
         names = self.defaults if names is None else names
         defaults = {key: value for key, value in self.defaults.items() if key in names}
         return {**without_excluded(defaults, values), **values}
-
-
-def _streamed(engine, step, rows, first, options):
-    """Yields the texts so far of the sentences of a text, of which `first` streams the first."""
-    before, last, options = "", "", dict(options)
-    for index, (sentence, memory) in enumerate(rows):
-        growing = engine.stream(sentence, **options) if index else first
-        if memory.is_copied:
-            growing = iter(())
-        options.pop("target_prefix", None)  # of the first sentence
-        text = ""
-        for text in growing:
-            last = before + memory.before + memory.restored(text)
-            yield last
-        before += step.after(Translation(text, 0.0), memory, sentence).text
-        if before != last:
-            last = before
-            yield last
 
 
 def translate_of(path: str | os.PathLike) -> Callable[..., list[Translation]]:

@@ -20,6 +20,8 @@ class MarkupStep(TextStep):
         split_tags: Splits off the tags that a text begins with, which become each block's tags.
     """
 
+    needs_whole_texts = True
+
     def __init__(
         self,
         markup: Markup,

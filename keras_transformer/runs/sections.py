@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 
 from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, check_path
 from keras_transformer.files import FORMAT_VERSION, check_version, write_whole
 from keras_transformer.options import option, options_class, received
 from keras_transformer.reading import BoundedYaml, decode_text
@@ -89,6 +89,7 @@ def write_sections(path: str | os.PathLike, sections: Mapping[str, Any]) -> None
 
 def recipe_text(path: str | os.PathLike) -> str:
     """Returns the text of a recipe; raises `InputError` if it is too large or not UTF-8."""
+    check_path(path)
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_RECIPE_BYTES + 1)

@@ -8,6 +8,7 @@ import gc
 import importlib.resources
 import json
 import os
+import re
 import threading
 import time
 from typing import Any
@@ -354,6 +355,7 @@ class _Api:
 
     async def translate_file(self, request: Request) -> Response:
         """Translates a file, and returns its address, as LibreTranslate."""
+        url = _base_url(request)
         fields, _ = await self._fields(request, max_files=1)
         read_request = await self._in_thread(self._libretranslate.read_file, fields)
         submit = _FromThread(self._batcher, self._options.max_sentences)
@@ -365,7 +367,7 @@ class _Api:
         finally:
             submit.end()
         token = await self._in_thread(self._files.add, read_request.name, content)
-        return JSONResponse({"translatedFileUrl": f"{_base_url(request)}download_file/{token}"})
+        return JSONResponse({"translatedFileUrl": f"{url}download_file/{token}"})
 
     async def download_file(self, request: Request) -> Response:
         """Returns a translated file."""
@@ -431,12 +433,27 @@ def _page_of(model_name):
     return page.replace('"MODEL_NAME"', json.dumps(model_name).replace("<", "\\u003c"))
 
 
+_FORWARDED = {"host": r"[\w.-]+(:\d{1,5})?|\[[\da-fA-F:.]+\](:\d{1,5})?", "proto": "https?"}
+
+
 def _base_url(request):
-    """Returns the address of the server, as its clients see it."""
-    # A proxy in front may replace the host.
-    host, scheme = (request.headers.get(f"x-forwarded-{name}") for name in ("host", "proto"))
-    url = request.base_url
-    return str(url.replace(netloc=host or url.netloc, scheme=scheme or url.scheme))
+    """Returns the address of the server, as its clients see it.
+
+    Proxies in front may replace the host and the scheme. Each proxy adds a value. The proxy that a
+    client sees has written the first value.
+
+    Raises:
+        Rejection: 400 for a header of another form.
+    """
+    url, values = request.base_url, {}
+    for name, pattern in _FORWARDED.items():
+        header = request.headers.get(f"x-forwarded-{name}", "")
+        values[name] = header.partition(",")[0].strip()
+        if header and not re.fullmatch(pattern, values[name], re.ASCII | re.IGNORECASE):
+            rule = f"X-Forwarded-{name.title()} must begin with a valid value"
+            raise Rejection(400, f"{rule}. Received: {shown(header)}")
+    scheme = values["proto"].lower() or url.scheme
+    return str(url.replace(netloc=values["host"] or url.netloc, scheme=scheme))
 
 
 async def _body(request, max_bytes):

@@ -243,6 +243,8 @@ class LibreTranslate:
     def detect(self, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns the answer of `/detect`: the most probable languages of all texts together.
 
+        They are languages of the server, if those are known.
+
         Raises:
             Rejection: 400 for an invalid request, 501 without the package that detects.
         """
@@ -251,8 +253,10 @@ class LibreTranslate:
             shares = _language_shares(texts)
         except InputError as error:
             raise Rejection(501, str(error)) from None
-        best = [_detection(*share) for share in shares[:_MOST_DETECTED]]
-        return [best[0], *(detection for detection in best[1:] if detection["confidence"])]
+        if self._named:
+            shares = _shares_among(shares, self._languages)
+        best, *others = (_detection(*share) for share in shares[:_MOST_DETECTED])
+        return [best, *(detection for detection in others if detection["confidence"])]
 
     def read(self, fields: Mapping[str, Any]) -> Request:
         """Reads the parameters of `/translate`; it takes a while for long texts.
@@ -449,18 +453,11 @@ class LibreTranslate:
         A model of one direction has both languages; other models have a target's sources.
         """
         try:
-            shares = dict(_language_shares(texts))
+            shares = _language_shares(texts)
         except InputError:
-            shares = {}
+            shares = []
         codes = self._languages if len(self._directions) == 1 else sources
-        own_shares = dict.fromkeys(codes, 0.0)
-        for language, share in shares.items():
-            # A text in another script is still in the language.
-            same = (code for code in codes if _primary(code) == _primary(language))
-            for code in [*closest_codes(language, codes), *same][:1]:
-                own_shares[code] += share
-        code = max(own_shares, key=lambda code: own_shares[code])
-        return _detection(code, own_shares[code] / (sum(own_shares.values()) or 1.0))
+        return _detection(*_shares_among(shares, codes)[0])
 
     def answer(self, request: Request, results: Sequence[Translation]) -> bytes:
         """Returns the JSON of an answer of `/translate`, UTF-8.
@@ -560,6 +557,19 @@ def _without_tags(text):
     stops = [0, *(tag.stop for tag in tags)]
     starts = [*(tag.start for tag in tags), len(text)]
     return " ".join(text[stop:start] for stop, start in zip(stops, starts, strict=True))
+
+
+def _shares_among(shares, codes):
+    """Returns some languages with their shares of the probability, the most probable first."""
+    own_shares = dict.fromkeys(codes, 0.0)
+    for language, share in shares:
+        # A text in another script is still in the language.
+        same = (code for code in codes if _primary(code) == _primary(language))
+        for code in [*closest_codes(language, codes), *same][:1]:
+            own_shares[code] += share
+    total = sum(own_shares.values()) or 1.0
+    ranked = sorted(own_shares, key=lambda code: own_shares[code], reverse=True)
+    return [(code, own_shares[code] / total) for code in ranked]
 
 
 def _chinese_script(text):

@@ -26,9 +26,13 @@ _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} (?:(?!{_AS}).)*?{_END})", re.DOTALL)
 # A symbol of the vocabulary, which contains no term; or a word, a character or a sign.
 _UNIT = regex.compile(rf"<[\w\-]+>|{TAG.pattern}|{UNIT}", regex.V1)
+_SHOWN = 40  # characters of a wrong term
 _MAX_IN_TRAINING = 3  # annotated terms per pair
 # Maximum ratio of the lengths of an inflected word and its form in the glossary.
 _LONGEST_FORM = 1.5
+# Characters of a term and of a translation. Each word of a text may begin a term, so that terms as
+# long as the text would take a time that grows with its square.
+_LONGEST_TERM = 500
 
 
 class Match(NamedTuple):
@@ -81,7 +85,7 @@ class Glossary:
         rows: Terms and translations; a term is translated by its first translation.
 
     Raises:
-        InputError: There are no terms, or a side is blank.
+        InputError: There are no terms, or a side is blank or has more than 500 characters.
 
     References: Dinu et al. 2019 (P19-1294) and Exel et al. 2020 (2020.eamt-1.29) for annotations.
     """
@@ -92,6 +96,9 @@ class Glossary:
             if not (isinstance(term, str) and isinstance(translation, str)):
                 rule = "A glossary needs terms and translations that are strings."
                 raise InputError(f"{rule} Received: {received({term: translation})}.")
+            if (size := max(len(term), len(translation))) > _LONGEST_TERM:
+                rule = f"A term and its translation must have at most {_LONGEST_TERM} characters"
+                raise InputError(f"{rule}. Received: {size}, {term[:_SHOWN]!r}…")
             folded_term = fold(term).text.strip()
             self._translations.setdefault(folded_term, []).append(translation.strip())
         translations = self._translations
@@ -124,7 +131,10 @@ class Glossary:
         if are_column_names(first_row := rows[0][1]):
             rule = f"{path}, line 1: expected a term and its translation"
             raise InputError(f"{rule}. Received: {first_row!r:.60}, names of columns. Delete them.")
-        return cls((term, translation) for _, (term, translation) in rows)
+        try:
+            return cls((term, translation) for _, (term, translation) in rows)
+        except InputError as error:
+            raise InputError(f"{path}: {error.message}") from None
 
     def matches(self, text: str, target: str | None = None) -> list[Match]:
         """Finds the terms of a text; with a `target` only terms whose translation it contains.

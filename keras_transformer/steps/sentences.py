@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -11,10 +12,10 @@ from keras_transformer.options import check
 from keras_transformer.steps.step import TextEngine, TextStep
 from keras_transformer.steps.tag import tagged, without_tags
 from keras_transformer.text.capitals import in_capitals, in_usual_case, is_in_capitals
+from keras_transformer.text.language_codes import primary_language
 from keras_transformer.text.sentences import (
     TextRules,
     has_letters,
-    primary_language,
     sentence_ends,
     space_after,
 )
@@ -31,19 +32,27 @@ class _Sentence(NamedTuple):
     is_last: bool = True
     is_copied: bool = False  # because the model does not read it
     raises: Callable[[str], str] | None = None  # puts a text into capitals
-    symbols: Mapping[str, str] = {}  # placeholders of the text, by those that the model reads
+    # The text's placeholders, by those that the model reads; None if its vocabulary has none.
+    symbols: Mapping[str, str] | None = None
 
     def restored(self, text: str) -> str:
         """Returns a text of the model with the capitals and the placeholders of the source."""
         return self.with_symbols(text if self.raises is None else self.raises(text))
 
     def with_symbols(self, text: str) -> str:
-        """Returns a text with the placeholders of the source."""
-        if not self.symbols:
+        """Returns a text with the placeholders of the source, and without invented ones."""
+        if self.symbols is None or "<ph_" not in text:
             return text
-        return PLACEHOLDER.sub(lambda match: self.symbols.get(match[0], match[0]), text)
+        symbols = self.symbols
+
+        def restored(match):
+            name = symbols.get(match[2])
+            return "" if name is None else match[1] + name
+
+        return _SPACED_SYMBOL.sub(restored, text).lstrip()
 
 
+_SPACED_SYMBOL = re.compile(rf"(?<!\s)(\s*)({PLACEHOLDER.pattern})")
 _AS_IT_IS = _Sentence()
 _Codes = tuple[str | None, str | None]
 
@@ -112,7 +121,7 @@ class SentencesStep(TextStep):
         space = sentence[:start], sentence[start + len(text) :]
         if not text or (self._rules.copy_symbols and not has_letters(text)):
             return "", _Sentence(text, *space, is_last, is_copied=True)
-        raises, symbols = None, {}
+        raises, symbols = None, {} if self._has_placeholders else None
         if self._rules.keep_case and is_in_capitals(text):
             text = in_usual_case(text, source)
             raises = functools.partial(in_capitals, language=target)
@@ -151,15 +160,13 @@ def _with_first_symbols(sentence):
     """Returns a sentence with the first placeholders, and its own placeholders by these."""
     names = dict.fromkeys(PLACEHOLDER.findall(sentence))
     symbols = {symbol(number): name for number, name in enumerate(names, 1)}
-    if all(new == old for new, old in symbols.items()):
-        return sentence, {}
     new_names = {old: new for new, old in symbols.items()}
     return PLACEHOLDER.sub(lambda match: new_names[match[0]], sentence), symbols
 
 
 def _restored(translation, memory):
     """Returns a translation with restored texts and tokens, also of its parts and alternatives."""
-    if memory.raises is None and not memory.symbols:
+    if memory.raises is None and memory.symbols is None:
         return translation
     changed = {
         name: tuple(_restored(other, memory) for other in getattr(translation, name))

@@ -1,5 +1,6 @@
 """Base class of the steps that a text takes on its way to the model, and its translation back."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from keras_transformer.errors import InputError
@@ -35,6 +36,8 @@ class TextEngine(Protocol):
 
     def translate(self, texts: Any, **options: Any) -> "list[Translation]": ...
 
+    def stream(self, text: Any, **options: Any) -> Iterator[str]: ...
+
     def request(self, **options: Any) -> Any: ...
 
     def lacks(self, capability: Any, option: str | None = None) -> InputError: ...
@@ -54,10 +57,12 @@ class TextStep:
 
     Attributes:
         needs_alignment: Whether `after` needs the alignments of all translations.
+        needs_whole_texts: Whether `after` needs whole translations, and all parts of a text.
         splits_long_texts: Whether a text of too many tokens is split by default, too.
     """
 
     needs_alignment = False
+    needs_whole_texts = False
     splits_long_texts = False
 
     def before(

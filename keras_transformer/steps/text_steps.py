@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_transformer.errors import InputError
@@ -15,6 +15,7 @@ from keras_transformer.text.per_text import (
     checked_phrases,
     checked_texts,
     one_for_each,
+    seed_of_part,
     values_of_texts,
 )
 from keras_transformer.translation import Translation
@@ -79,7 +80,7 @@ class TextsInSteps:
         options: Mapping[str, Any],
         check: Callable[[], None] = lambda: None,
     ):
-        self.texts, self.options = texts, dict(options)
+        self.texts, self.options, self._engine = texts, dict(options), engine
         self._check = check
         self._passed: list[_Passed] = []
         if not steps:
@@ -123,6 +124,52 @@ class TextsInSteps:
             self.options["phrases"] = _with_phrases(options.get("phrases"), phrases)
         loses_alignment = not is_aligned and self.options.get("alignment", False)
         self._passed.append(_Passed(step, indices, memories, len(texts), loses_alignment))
+
+    def stream(self) -> Iterator[str]:
+        """Returns an iterator of the translation of the only text as it grows, part by part.
+
+        The engine checks the options in this call, before anything is read of the result.
+
+        Raises:
+            InputError: A step needs whole translations, or the engine refuses an option.
+        """
+        if any(passed.step.needs_whole_texts for passed in self._passed):
+            raise InputError("A stream preserves no markup. Translate the text without streaming.")
+        return self._grown(self._stream_of(0) if self.texts else iter(()))
+
+    def _stream_of(self, index):
+        options = {
+            name: value[index] if isinstance(value, (list, tuple)) and name in PER_TEXT else value
+            for name, value in self.options.items()
+        }
+        prefixes = options.pop("target_prefixes", None)
+        return self._engine.stream(self.texts[index], target_prefix=prefixes or "", **options)
+
+    def _grown(self, first):
+        before = last = ""
+        for index in range(len(self.texts)):
+            translation = Translation("", 0.0)
+            for text in self._stream_of(index) if index else first:
+                translation = Translation(text, 0.0)
+                # The space after a sentence comes with the next one.
+                growing = (before + self._after_part(translation, index)).rstrip()
+                if growing != last:
+                    last = growing
+                    yield last
+            before += self._after_part(translation, index)
+        if before != last:
+            yield before
+
+    def _after_part(self, translation, index):
+        """Returns the text of a part, from the engine's translation of it."""
+        read = self.texts[index]
+        for step, indices, memories, _, _ in reversed(self._passed):
+            translation, read, index = (
+                step.after(translation, memories[index], read),
+                step.read(memories[index], read),
+                indices[index],
+            )
+        return translation.text
 
     def index_of(self, index: int) -> int:
         """Returns the index of the text that a text for the engine is a part of."""
@@ -190,7 +237,7 @@ def options_of_parts(
         indices: Index of each part's text.
         texts: The texts.
         parts: Their parts. A phrase goes to the part that has it, and a target prefix to the first
-            part that is read.
+            part that is read. Each part has its own seed.
         begin: Whether each part may have the prefix, if another part may have it.
     """
     options, count = dict(options), len(texts)
@@ -205,8 +252,13 @@ def options_of_parts(
         name: tuple(values[index] for index in indices) for name, values in values_by_name.items()
     }
     parts_of: list[list[int]] = [[] for _ in texts]
+    seeds, seed = [], options.get("seed")
     for part, index in enumerate(indices):
+        seed_of_text = seed[part] if isinstance(seed, tuple) else seed
+        seeds.append(seed_of_part(seed_of_text, len(parts_of[index])))
         parts_of[index].append(part)
+    if options.get("sampling"):
+        options["seed"] = tuple(seeds)
     if "target_prefixes" in values_by_name:
         prefixes = [""] * len(parts)
         for indices_of_text, prefix in zip(

@@ -10,6 +10,7 @@ from keras_transformer.text.patterns import ITEM
 
 # Items and symbols such as <ph_1> keep their case.
 _WORD = regex.compile(r"\p{L}[\p{L}\p{M}]+")
+_LETTER = regex.compile(r"\p{L}")
 _SIGN_OF_ITEM = re.compile(r"[{$%#@\[</]|www\.", re.IGNORECASE)  # in each item is one of these
 _I = regex.compile(r"\bi\b")
 _DOTTED = {"lower": str.maketrans("Iİ", "ıi"), "upper": str.maketrans("iı", "İI")}
@@ -34,11 +35,11 @@ def in_usual_case(text: str, language: str | None = None) -> str:
         language: Its code of BCP 47. Turkish and Azerbaijani have a dotless i, and English has `I`.
     """
     lowered = _outside_items(text, functools.partial(_lowered, language))
-    items = [item.span() for item in ITEM.finditer(lowered)]
-    for index, character in enumerate(lowered):
-        if character.isalpha() and not any(start <= index < stop for start, stop in items):
-            return lowered[:index] + _changed("upper", language, character) + lowered[index + 1 :]
-    return lowered
+    outside = ITEM.sub(lambda item: " " * len(item[0]), lowered)
+    if (letter := _LETTER.search(outside)) is None:
+        return lowered
+    start, stop = letter.span()
+    return lowered[:start] + _changed("upper", language, letter[0]) + lowered[stop:]
 
 
 def in_capitals(text: str, language: str | None = None) -> str:

@@ -97,6 +97,12 @@ def main_name(code: str) -> str:
     return _folded(code) if tag is None else tag.language
 
 
+def primary_language(code: str | None) -> str | None:
+    """Returns the main part of a code or of a model's name of a language: `pt` of `por_Latn`."""
+    tag = None if code is None else _tag(code)
+    return None if tag is None else tag.language
+
+
 def includes(code: str, other_code: str) -> bool:
     """Returns whether a language includes another one, as a language includes its regions.
 
@@ -140,6 +146,8 @@ def is_known(code: str) -> bool:
     """
     from langcodes import Language
 
+    if len(code) > _MAX_LENGTH:  # langcodes calls itself for each part.
+        return False
     first, *subtags = _folded(code).split("-")
     try:
         return Language.get("-".join([_SPELLINGS.get(first, first), *subtags])).is_valid()

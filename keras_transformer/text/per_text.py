@@ -1,10 +1,12 @@
 """Arguments of calls with several texts: lists of strings, and a value for each text."""
 
+import numbers
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.options import received
+from keras_transformer.options import INT32, received
 
 LANGUAGE_OPTIONS = ("source_language", "target_language")
 """Options that name the languages of a text."""
@@ -29,6 +31,18 @@ def one_for_each(name: str, value: Any, count: int) -> list:
         rule = f"There must be one `{name}`, or one for each text."
         raise InputError(f"{rule} Received: {len(value)} for {count} texts.")
     return list(value)
+
+
+def seed_of_part(seed: Any, number: int) -> Any:
+    """Returns the seed of a part of a text, so that the samples of equal parts differ.
+
+    Args:
+        seed: Seed of the text, None for the default. An invalid seed stays, to be refused.
+        number: Number of the part, from 0. The first part has the seed of the text.
+    """
+    seed = 0 if seed is None else seed
+    is_seed = isinstance(seed, numbers.Integral) and -INT32 <= seed < INT32
+    return zlib.crc32(f"{seed} {number}".encode()) - INT32 if is_seed and number else seed
 
 
 def checked_list(name: str, values: Any) -> list:

@@ -1,7 +1,6 @@
 """Sentences of a text: where they end, and a text of too many tokens in parts."""
 
 import bisect
-import functools
 import itertools
 import operator
 import re
@@ -194,19 +193,6 @@ def space_after(space: str, translation: str) -> str:
     return "" if 2 * len(_LETTERS_WITHOUT_SPACES.findall(translation)) > letters else " "
 
 
-@functools.cache
-def primary_language(code: str | None) -> str | None:
-    """Returns the main part of a code or of a model's name of a language: `pt` of `por_Latn`."""
-    if code is None:
-        return None
-    import langcodes
-
-    try:
-        return langcodes.standardize_tag(code, macro=True).partition("-")[0]
-    except ValueError:  # no code
-        return None
-
-
 def has_letters(text: str) -> bool:
     """Returns whether a text has letters, of words and not of placeholders."""
     return _LETTERS.search(PLACEHOLDER.sub("", text)) is not None
@@ -255,8 +241,9 @@ def _ends_outside(text, language):
     """Returns where sentences end, outside the annotations of terms."""
     ends = sentence_ends(text, language)
     spans = [match.span() for match in _ANNOTATIONS.finditer(text)] if _BEGIN in text else []
-    within = {end for start, stop in spans for end in ends if start < end < stop}
-    return [end for end in ends if end not in within]
+    starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
+    begun, ended = bisect.bisect_left, bisect.bisect_right
+    return [end for end in ends if begun(starts, end) == ended(stops, end)]
 
 
 def _split_between_words(sentence, fits):

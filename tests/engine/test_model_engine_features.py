@@ -28,7 +28,7 @@ from keras_transformer.engine.scheduler import Scheduler
 from keras_transformer.errors import InputError, TooLongError
 from keras_transformer.models import step_weights
 from keras_transformer.text.dialog import Turns
-from keras_transformer.text.languages import Languages
+from keras_transformer.text.languages import Direction, Languages
 from keras_transformer.text.shortlist import Shortlist
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
@@ -367,6 +367,19 @@ def test_each_translation_has_its_phrases_whatever_the_others_have(policy):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.filterwarnings("error")
+def test_phrases_are_searched_with_a_beam_that_can_hold_them_and_other_texts_as_asked(engine):
+    phrases = [["9 9"], [], ["4 16"], []]
+    greedy = engine.translate(TEXTS[:4], beam_size=1)
+    wide = engine.translate(TEXTS[:4], beam_size=4, phrases=phrases)
+    with pytest.warns(UserWarning, match="with phrases are searched with `beam_size` 4 instead"):
+        narrow = engine.translate(TEXTS[:4], beam_size=1, phrases=phrases)
+    for index, of_text in enumerate(phrases):
+        assert narrow[index].ids == (wide if of_text else greedy)[index].ids
+    engine.translate(["5"], beam_size=5, phrases=[["7"]])  # As asked, without a line.
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -492,6 +505,24 @@ def test_a_stream_of_a_split_text_goes_through_its_parts(engine):
     with pytest.warns(UserWarning, match="split"):
         *_, last = engine.stream(LONG, target_prefix="9 9 9", long_input="split")
     assert last == f"{first} {second}" and last.startswith("9 9 9")
+
+
+def test_parts_of_a_chinese_translation_have_no_space_between_them_in_a_stream(engine):
+    class ChineseTokenizer(SentenceTokenizer):
+        def detokenize(self, rows):
+            return ["".join(chr(0x4E00 + id) for id in row if id > EOS) for row in rows]
+
+    chinese = ModelEngine(engine.model, SentenceTokenizer(), ChineseTokenizer(), 16)
+    with pytest.warns(UserWarning, match="split"):
+        (expected,) = chinese.translate([LONG], beam_size=1, long_input="split")
+        *_, last = chinese.stream(LONG, long_input="split")
+    assert last == expected.text and " " not in last and len(expected.parts) == 2
+
+
+def test_equal_parts_of_a_text_have_samples_of_their_own(engine):
+    jobs, _ = engine._jobs([LONG], engine.request(sampling=True, long_input="split"), [Direction()])
+    seeds = [job.seed for job in jobs]
+    assert seeds[0] == 0 and len({*seeds}) == len(seeds) > 1
 
 
 def test_what_cannot_be_streamed_is_refused_at_once(engine):

@@ -150,7 +150,8 @@ def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
     translator = Translator(FakeRun(), {"beam_size": 5, "length_penalty": 0.7})
     assert translator.score(["a"], ["b"]) == (["a"], ["b"], {"length_penalty": 0.7})
     assert list(translator.stream("a", seed=3)) == ["a"]
-    assert translator.engine.options == {"length_penalty": 0.7, "seed": 3}
+    greedy = {"beam_size": 1, "target_prefix": ""}
+    assert translator.engine.options == {**greedy, "length_penalty": 0.7, "seed": 3}
     expected = {"beam_size": 5, "length_penalty": 0.7, "batch_size": 2}
     assert translator.warmup(batch_size=2, n_best=None) == expected
     assert translator.compilations == 7
@@ -162,7 +163,8 @@ def test_a_ranking_that_is_given_drops_the_defaults_that_it_excludes():
     assert translator.warmup(**gnmt) == {**gnmt, "min_length": 3}
     assert translator.score(["a"], ["b"], **gnmt)[2] == gnmt
     assert list(translator.stream("a", **gnmt)) == ["a"]
-    assert translator.engine.options == {**gnmt, "min_length": 3}
+    greedy = {"beam_size": 1, "target_prefix": ""}
+    assert translator.engine.options == {**greedy, **gnmt, "min_length": 3}
     for options in ({}, {"length_normalization": "marian"}, {"length_normalization": None}):
         assert translator.warmup(**options) == marian
     assert translator.warmup(**gnmt, word_penalty=0.3)["word_penalty"] == 0.3  # An error there.

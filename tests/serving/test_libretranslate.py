@@ -415,7 +415,9 @@ def test_chinese_is_detected_in_the_script_of_its_characters(make, monkeypatch):
     monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
     for code, texts in CHINESE.items():
         for text in texts:
-            assert make().detect({"q": text})[0] == {"confidence": 90.0, "language": code}
+            monkeypatch.setattr(Engine, "languages", None)
+            row = {"confidence": 90.0, "language": code}
+            assert make(languages=None).detect({"q": text})[0] == row
             monkeypatch.setattr(Engine, "languages", BOTH_SCRIPTS)
             answer = answer_of(make(languages=None), q=text, source="auto", target="en")
             assert answer["detectedLanguage"] == {"confidence": 100.0, "language": code}
@@ -432,16 +434,27 @@ def test_unknown_languages_are_501_of_one_line(make, ask):
     assert caught.value.status == 501
 
 
-def test_detection_gives_three_languages_and_auto_one_of_the_servers(make, monkeypatch):
+def test_detection_gives_the_servers_languages_and_auto_one_of_them(make, monkeypatch):
     shares = [("fr", 0.6), ("zh", 0.2), ("de", 0.1), ("en", 0.05), ("it", 0.004)]
+    codes = ["fr", "zh-Hans", "de", "en", "it"]
+    many = Languages(directions=tuple((code, "pt") for code in codes))
     identifier = types.SimpleNamespace(rank=lambda text: shares)
     monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
-    detected = [(row["language"], row["confidence"]) for row in make().detect({"q": ["a", "b"]})]
-    assert detected == [("fr", 60), ("zh-Hans", 20), ("de", 10)]
+
+    def detected(**options):
+        rows = make(**options).detect({"q": ["a", "b"]})
+        return [(row["language"], row["confidence"]) for row in rows]
+
+    assert detected(languages=None) == [("fr", 60), ("zh-Hans", 20), ("de", 10)]  # none is known
+    assert detected() == [("de", 67), ("en", 33)]
+    assert detected(languages="it-pt") == [("it", 100)]
+    assert detected(languages="pt-sv") == [("pt", 0)]
+    monkeypatch.setattr(Engine, "languages", many)
+    assert detected(languages=None) == [("fr", 63), ("zh-Hans", 21), ("de", 10)]
+    monkeypatch.setattr(Engine, "languages", None)
     sure = types.SimpleNamespace(rank=lambda text: [("fr", 0.99), ("de", 0.008), ("it", 0.002)])
     monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: sure)
-    detected = [(row["language"], row["confidence"]) for row in make().detect({"q": "a"})]
-    assert detected == [("fr", 99), ("de", 1)]  # Not a language of 0 %.
+    assert detected(languages=None) == [("fr", 99), ("de", 1)]  # Not a language of 0 %.
     monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
     answer = answer_of(make(), q=["a", "b"], source="auto")
     assert answer["detectedLanguage"] == [{"confidence": 67, "language": "de"}] * 2

@@ -209,6 +209,30 @@ def test_a_file_is_translated_and_fetched_as_from_libretranslate(app_of, name):
     assert with_client(app, talk) == expected
 
 
+FORWARDED = [({"proto": "https, http"}, "https://localhost/"), ({"proto": "HTTPS"}, "https://")]
+FORWARDED += [
+    ({"host": "a.org, b.org"}, "http://a.org/"),
+    ({"host": "[::1]:80"}, "http://[::1]:80"),
+]
+FORWARDED += [({"host": "a.org:8443", "proto": "https,http"}, "https://a.org:8443/")]
+FORWARDED += [
+    ({"proto": wrong}, None) for wrong in ("javascript", "https:", ",https", "ht tp", " ")
+]
+FORWARDED += [({"host": wrong}, None) for wrong in ("a b", "a/b", "u@a", "[::1", "a:b", "?", ",a")]
+
+
+@pytest.mark.parametrize(("headers", "expected"), FORWARDED)
+def test_the_address_of_a_file_is_that_of_the_proxy_that_clients_see(app_of, headers, expected):
+    headers = {f"x-forwarded-{name}": value for name, value in headers.items()}
+    fields, files = {"q": "a", "source": "en", "target": "fr"}, {"file": ("a.txt", b"a")}
+    app = app_of(languages="en-fr")
+    answer = ask(app, "POST", "/translate_file", data=fields, files=files, headers=headers)
+    if expected is None:
+        assert answer.status_code == 400 and "X-Forwarded-" in answer.json()["error"]
+    else:
+        assert answer.json()["translatedFileUrl"].startswith(expected)
+
+
 BAD_FILES = [({}, {}, 400, "empty file"), ({}, {"file": ("a.txt", b"")}, 400, "empty file")]
 BAD_FILES += [({}, {"file": ("a.docx", b"a")}, 400, 'format not supported. Known: .txt.*".docx"')]
 BAD_FILES += [({"target": "xx"}, {"file": ("a.txt", b"a")}, 400, '"xx" is not supported')]

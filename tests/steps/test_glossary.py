@@ -229,6 +229,8 @@ NO_GLOSSARIES = [("a\tb\nc", "line 2: expected a term and its translation")]
 NO_GLOSSARIES += [("Source\tTarget\na\tb", "line 1: expected a term.*names of columns. Delete")]
 NO_GLOSSARIES += [("English\tGerman\na\tb", "line 1: .*names of columns. Delete")]
 NO_GLOSSARIES += [('a\tb\n"c\td', 'line 2: expected a cell that starts with " to end')]
+NO_GLOSSARIES += [(f"a\tb\n{'c' * 501}\td", "terms.tsv: .*at most 500 characters.*: 501, 'cc")]
+NO_GLOSSARIES += [(f"c\t{'d ' * 251}", "at most 500 characters. Received: 502, 'c'")]
 NO_GLOSSARIES += [("a\t ", "line 1: expected"), ("a\t\u200b", "line 1: expected")]
 
 
@@ -237,6 +239,11 @@ def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
     (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         module.Glossary.load(tmp_path / "terms.tsv")
+
+
+def test_a_term_has_as_many_characters_as_are_allowed():
+    term = "a " * 249 + "bc"
+    assert module.Glossary({term: term}.items()).matches(f"x {term}") == [(2, 502, term)]
 
 
 SAVED = [("terms.tsv", '"5"" disk"\tPlatte\r\nrack\tGestell\r\n')]

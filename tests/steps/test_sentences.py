@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import pytest
 from fakes import FakeEngine, FakeTokenizer
@@ -15,6 +16,7 @@ from keras_transformer.steps.text_steps import text_steps
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import languages_of_directions, languages_of_tags
 from keras_transformer.text.sentences import TextRules
+from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.tags import split_tag, tag_tokens
 
 ALL = TextRules(split_sentences=True, copy_symbols=True, keep_case=True)
@@ -56,8 +58,8 @@ class SentenceEngine(FakeEngine):
         )
         return dataclasses.replace(best, alternatives=tuple(others))
 
-    def stream(self, text, **options):
-        (translation,) = self.translate([text], **options)
+    def stream(self, text, target_prefix="", **options):
+        (translation,) = self.translate([text], target_prefixes=[target_prefix], **options)
         words = translation.text.split(" ")
         return (" ".join(words[: count + 1]) for count in range(len(words)))
 
@@ -286,6 +288,40 @@ def test_a_prefix_belongs_to_the_first_sentence_that_the_model_reads():
     assert [one.text for one in translations] == ["12:30! So oNE. tWO.", "\n", "x oNE."]
 
 
+@pytest.mark.parametrize(
+    ("text", "written", "expected"),
+    [
+        ("One dog.", "Ein <ph_2> Hund <ph_1>.", "Ein Hund."),
+        ("One dog.", "<ph_1> Ein Hund", "Ein Hund"),
+        ("One dog.", "<ph_1>", ""),
+        ("<ph_3> sees.", "<ph_1> sieht <ph_3>.", "<ph_3> sieht."),
+        ("<ph_2> sees <ph_1>.", "<ph_2> <ph_1>  <ph_4>.", "<ph_1> <ph_2>."),
+        ("AT <ph_2> HE SAT", "<ph_1> er saß <ph_2> da", "<ph_2> ER SAẞ DA"),
+    ],
+)
+def test_a_placeholder_that_the_model_invents_reaches_nobody(text, written, expected):
+    class Inventing(SentenceEngine):
+        text_rules = TextRules(keep_case=True)
+        source_tokenizer = FakeTokenizer(placeholders=Placeholders(4))
+
+        def translate(self, texts, **options):
+            alternatives = (Translation(written, -1.0),)
+            return [
+                Translation(written, 0.0, tokens=(*written.split(),), alternatives=alternatives)
+            ]
+
+        def stream(self, text, **options):
+            return iter([written[:3], written])
+
+    best = translate(text, Inventing())
+    assert (best.text, best.alternatives[0].text) == (expected, expected)
+    assert set(re.findall("<ph_.>", " ".join(best.tokens))) <= set(re.findall("<ph_.>", text))
+    assert "".join([*Translator(Inventing()).stream(text)][-1:]) == expected
+    # A vocabulary without placeholders reads them as text.
+    plain = Inventing(source_tokenizer=FakeTokenizer())
+    assert translate("One dog.", plain, keep_case=False).text == written
+
+
 def test_each_sentence_has_the_tags_of_its_text():
     tokenizer = FakeTokenizer(tag_tokens={"bt": "<bt>"})
     engine = SentenceEngine(source_tokenizer=tokenizer)
@@ -295,9 +331,31 @@ def test_each_sentence_has_the_tags_of_its_text():
 
 def test_samples_of_a_text_are_those_of_its_sentences_in_order():
     texts = translate("One. 2. Three.", n_best=3, sampling=True)
-    assert [texts.text, *(other.text for other in texts.alternatives)] == [
-        "oNE. 2. tHREE." if not mark else f"oNE.{mark} 2. tHREE.{mark}" for mark in ("", "′", "′′")
-    ]
+    samples = [re.sub(r" \[-?\d+\]", "", one.text) for one in (texts, *texts.alternatives)]
+    assert samples == [f"oNE.{mark} 2. tHREE.{mark}" for mark in ("", "′", "′′")]
+
+
+@pytest.mark.parametrize("markup", [None, "placeholders"])
+def test_equal_sentences_have_seeds_of_their_own_which_depend_on_nothing_else(markup):
+    def seeds(text, **options):
+        engine = SentenceEngine()
+        translate(text, engine, sampling=True, markup=markup, **options)
+        seed = engine.options["seed"]
+        return [*seed] if isinstance(seed, tuple) else [seed]
+
+    of_text = seeds("Yes. Yes. Yes. Yes.", seed=3)
+    assert len({*of_text}) == 4 and all(-(2**31) <= seed < 2**31 for seed in of_text)
+    assert of_text[0] == 3 and seeds("Yes.", seed=3) == [3]
+    assert seeds("Yes. No. Yes. No. So.", seed=3)[:4] == of_text
+    assert not {*of_text[1:]} & {*seeds("Yes. Yes. Yes. Yes.", seed=4)}
+    assert seeds("Yes. Yes.")[0] in (0, None) and len({*seeds("Yes. Yes.")}) == 2
+    engine = SentenceEngine()
+    Translator(engine).translate(["Yes. No.", "So. Yes."], sampling=True, seed=[3, 4])
+    assert engine.options["seed"][:2] == tuple(of_text[:2])
+    translate("Yes. Yes.", engine, sampling=True, seed="x")
+    assert engine.options["seed"] == ("x", "x")  # The engine refuses it.
+    translate("Yes. Yes.", engine)
+    assert "seed" not in engine.options
 
 
 def test_a_stream_ends_with_the_translation():
@@ -306,8 +364,7 @@ def test_a_stream_ends_with_the_translation():
     assert parts == [
         "  oNE",
         "  oNE DOG.",
-        "  oNE DOG. ",
-        "  oNE DOG. 12.\n\n",
+        "  oNE DOG. 12.",
         "  oNE DOG. 12.\n\nTWO",
         "  oNE DOG. 12.\n\nTWO DOGS.",
         "  oNE DOG. 12.\n\nTWO DOGS.  ",
@@ -315,6 +372,51 @@ def test_a_stream_ends_with_the_translation():
     assert parts[-1] == translate(text).text
     engine = SentenceEngine()
     assert list(Translator(engine).stream("A. B.", split_sentences=False)) == ["a.", "a. b."]
+
+
+class AnnotatingEngine(SentenceEngine):
+    source_tokenizer = FakeTokenizer(annotates_terms=True, tag_tokens={"bt": "<bt>"})
+
+
+STREAMED = st.sampled_from(["One dog.", "12:30.", "😀!", "TWO DOGS.", "我在这里。", "Nein."])
+
+
+@settings(max_examples=200)
+@given(
+    sentences=st.lists(STREAMED, max_size=5),
+    spaces=st.lists(SPACES | st.just(""), min_size=6, max_size=6),
+    prefix=st.sampled_from(["", "So"]),
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "split_sentences": st.booleans(),
+            "keep_case": st.booleans(),
+            "copy_symbols": st.booleans(),
+            "tag": st.just("bt"),
+            "glossary": st.just({"dog": "Hund"}),
+            "seed": st.just(3),
+            "sampling": st.just(True),
+        },
+    ),
+)
+def test_a_stream_grows_to_the_translation_with_all_options(sentences, spaces, prefix, options):
+    text = "".join(itertools.chain(*itertools.zip_longest(spaces, sentences, fillvalue="")))
+    expected = translate(text, AnnotatingEngine(), target_prefixes=[prefix], **options).text
+    stream = Translator(AnnotatingEngine()).stream(text, target_prefix=prefix, **options)
+    *growing, last = ["", *stream]
+    assert last == expected
+    assert all(later.startswith(one) for one, later in itertools.pairwise([*growing, last]))
+
+
+def test_a_stream_refuses_markup_and_forced_terms_before_its_first_text():
+    engine = FakeEngine(capabilities=frozenset({"stream", "translate", "phrases"}))
+    for options in (
+        {"markup": "placeholders"},
+        {"glossary": {"dog": "Hund"}},
+        {"phrases": [["Hund"]]},
+    ):
+        with pytest.raises(InputError, match="stream"):
+            Translator(engine).stream("A dog.", **options)
 
 
 @pytest.mark.parametrize(

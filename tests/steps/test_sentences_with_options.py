@@ -22,6 +22,7 @@ from keras_transformer.models.config import TransformerConfig
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import languages_of_tags
+from keras_transformer.text.per_text import seed_of_part
 from keras_transformer.text.sentences import TextRules, has_letters
 
 LONG = "A man and a girl and the old clerk and two dogs came in and sat on a bench."
@@ -41,6 +42,7 @@ OUTER = ["", " ", "\n", "\t\t", "\u00a0 ", "\r\n\r\n"]
 TERMS = {"dog": "Hund", "clerk": "Beamter"}
 PHRASES = ["dog", "Gold"]
 LANGUAGES = ["de", "fr"]
+SEEDS = [7, 5]
 
 
 class QuickTokenizer(Tokenizer):
@@ -150,7 +152,7 @@ OPTIONS = {
     "tag": for_all(tag="bt"),
     "target prefix": of_each("target_prefixes", ["So", "dog"]),
     "n-best": for_all(n_best=3),
-    "samples": lambda texts: {"sampling": True, **of_each("seed", [7, 5])(texts)},
+    "samples": lambda texts: {"sampling": True, **of_each("seed", SEEDS)(texts)},
     "alignment": for_all(alignment=True),
     "JSON": for_all(),
     "long texts split": for_all(long_input="split"),
@@ -213,11 +215,16 @@ def translated(engine, names, texts, **others):
 def alone(engine, names, number, sentences):
     """Returns the translation or the error of each sentence, and what the search has read."""
     results, jobs, phrases_left, prefixes = [], [], [*PHRASES], {}
-    for sentence in sentences:
+    for index, sentence in enumerate(sentences):
         phrases_here = [phrase for phrase in phrases_left if is_in(phrase, sentence)]
         phrases_left = [phrase for phrase in phrases_left if phrase not in phrases_here]
         result, read = translated(
-            engine, names, [(number, sentence)], phrases=[phrases_here], **prefixes
+            engine,
+            names,
+            [(number, sentence)],
+            phrases=[phrases_here],
+            seed=seed_of_part(SEEDS[number], index),
+            **prefixes,
         )
         if read:  # The prefix belongs to the first sentence that the model reads.
             prefixes = {"target_prefixes": [""]}

@@ -39,6 +39,7 @@ def test_a_text_in_capitals_has_two_words_of_capitals_and_no_small_letter(text, 
         ("DIYARBAKIR İYİ", "tr", "Dıyarbakır iyi"),
         ("ΔΥΟ ΣΚΥΛΟΣ", "el", "Δυο σκυλος"),
         ("{x} 12", "de", "{x} 12"),
+        ("{A} {B} 3 É {C}", "fr", "{A} {B} 3 É {C}"),
         ("I SEE {i} AT HTTP://A.ORG/i", "en", "I see {i} at HTTP://A.ORG/i"),
     ],
 )

@@ -5,11 +5,13 @@ import difflib
 import pytest
 
 from keras_transformer.errors import InputError
+from keras_transformer.text import language_codes, languages
 from keras_transformer.text.language_codes import (
     closest_codes,
     includes,
     is_exact,
     is_known,
+    primary_language,
     spellings_of,
     suggested_codes,
 )
@@ -279,6 +281,33 @@ def test_codes_of_all_imported_models_and_private_codes_are_known_and_names_are_
     assert [code for code in [*NLLB, *M2M100, *OPUS, *private] if not is_known(code)] == []
     names = ["xx", "english", "spanish", "jp", "en-Xxxx", "", "x", "en,de", "e" * 10_000]
     assert [name for name in names if is_known(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [("en", "en"), ("pt-BR", "pt"), ("deu_Latn", "de"), ("zho_Hans", "zh"), (None, None)]
+    + [("no code", None), ("cmn", "zh"), ("x-klingon", None)],
+)
+def test_the_main_part_of_a_code_is_that_of_its_language(code, language):
+    assert primary_language(code) == language
+
+
+# langcodes calls itself once for each part of a code.
+@pytest.mark.parametrize("code", ["en" + "-abcde" * 1000, "x" * 10**6, "en-" * 10**5, "_" * 10**5])
+def test_a_code_of_any_length_is_answered_at_once_and_not_kept(code):
+    languages = Languages(directions=(("en", "pt"), ("de", "pt")))
+    before = language_codes._parsed.cache_info().currsize
+    assert primary_language(code) is None and not is_known(code)
+    assert closest_codes(code, ["en"]) == () and languages.known_codes(code, "pt") == (code, "pt")
+    with pytest.raises(InputError, match="`source_language` must be one of en, de"):
+        languages.direction(code, "pt")
+    assert language_codes._parsed.cache_info().currsize <= before + 2  # en and pt
+
+
+def test_no_cache_of_codes_grows_without_a_limit():
+    caches = [value for value in vars(language_codes).values() if hasattr(value, "cache_info")]
+    caches += [value for value in vars(languages).values() if hasattr(value, "cache_info")]
+    assert caches and all(cache.cache_info().maxsize for cache in caches)
 
 
 def test_names_of_languages_and_codes_of_countries_suggest_codes():

@@ -9,12 +9,7 @@ from page_in_languages import PAGE
 from sentence_ends import SENTENCES
 
 from keras_transformer.errors import InputError
-from keras_transformer.text.sentences import (
-    primary_language,
-    sentence_ends,
-    space_after,
-    split_text,
-)
+from keras_transformer.text.sentences import sentence_ends, space_after, split_text
 
 # What ends sentences, what closes them, every kind of space, and words around them.
 MARKS = list("aé漢3.!?…。！？\"'”»“)」（ \t\n\r\u00a0\u2028\u3000\x1c")
@@ -262,12 +257,3 @@ def test_a_quotation_goes_on_in_chinese_and_ends_in_japanese():
 )
 def test_the_space_after_a_translation_is_that_of_its_script(space, translation, expected):
     assert space_after(space, translation) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "language"),
-    [("en", "en"), ("pt-BR", "pt"), ("deu_Latn", "de"), ("zho_Hans", "zh"), (None, None)]
-    + [("no code", None), ("cmn", "zh")],
-)
-def test_the_main_part_of_a_code_is_that_of_its_language(code, language):
-    assert primary_language(code) == language
