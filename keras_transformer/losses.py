@@ -99,7 +99,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         label_smoothing: Probability spread evenly over the vocabulary, in [0, 1).
-        ignore_id: Ignored label, by default padding.
+        ignore_id: Ignored label, by default padding. To ignore `<unk>` too, which no search writes,
+            make it `ignore_id` in the labels, as `ParallelDataset` does.
         reduction: `"sum_over_batch_size"` divides by the number of tokens. `"sum"` returns the
             sum, for gradients accumulated over several batches.
 

@@ -64,8 +64,8 @@ def perplexity(
     """Computes the perplexity per word, and per token if the scores have tokens.
 
     Words are separated by spaces; the end of a text counts as one more word. `perplexity_per_word`
-    can be compared across vocabularies with the same share of unknown words, which are easy to
-    predict.
+    can be compared across vocabularies with the same share of unknown words. Training leaves out
+    their tokens, to which the model therefore gives little probability.
 
     Args:
         scored: Texts, scored by `Translator.score`.

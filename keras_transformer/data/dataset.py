@@ -8,7 +8,7 @@ import numpy as np
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.data.plan import BatchPlan
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID
+from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
 from keras_transformer.options import check, check_positive
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class ParallelDataset:
     `target_in_ids` is BOS and the target, `target_out_ids` the target and EOS. After reading column
     `t` of `target_in_ids`, the model predicts column `t` of `target_out_ids`. All three are int32
     and have the same shape, one of `shapes`. Padding is `PAD_ID`; an incomplete batch ends in rows
-    of padding.
+    of padding. In `target_out_ids` an unknown token is `PAD_ID`, too: losses and metrics leave it
+    out, because a search never writes it.
 
     Args:
         pairs: Tokenized pairs.
@@ -60,7 +61,7 @@ class ParallelDataset:
         shapes: List of `(batch, length)`, from short to long.
         steps_per_epoch: Number of batches per epoch, the same for every epoch.
         plan: `BatchPlan` of the batches.
-        real_tokens: Number of source and `target_out` ids of an epoch that are not padding, of the
+        real_tokens: Number of source and `target_in` ids of an epoch that are not padding, of the
             sides that the model reads.
         real_token_share: Their share of all positions of these sides.
         epoch: The number of the next pass over `to_tf_dataset()`.
@@ -80,6 +81,7 @@ class ParallelDataset:
 
     _inputs = 2  # number of input arrays of the model
     _counts_targets = True
+    _no_label = PAD_ID  # label that losses leave out
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class ParallelDataset:
         self.steps_per_epoch = self.plan.steps_per_epoch
         self.accumulation_steps = accumulation_steps
         self._copies, self._shards = copies, shards
-        self._last_step: tuple[Any, list[Any]] = None, []
+        self._last_step: tuple[Any, list[tuple[Ids, ...]]] = None, []
         # Changes of each array of a batch, in this order: copies of all rows, rows of this host.
         self._transforms: list[Callable[[Ids], Ids]] = [
             lambda array: np.tile(array, (copies, 1)),
@@ -142,37 +144,38 @@ class ParallelDataset:
 
     def _batch(self, plan, step, epoch):
         first = step // self.accumulation_steps * self.accumulation_steps
-        rows_of_step = self._rows_of_step(plan, first, epoch)
-        arrays = self._fill(*rows_of_step[step - first], self.shapes[plan[step].shape])
+        batches = self._batches_of_step(plan, first, epoch)
+        arrays = batches[step - first]
         for transform in self._transforms:
             arrays = tuple(map(transform, arrays))
         inputs, labels = arrays[-1 - self._inputs : -1], arrays[-1]
         if self.accumulation_steps == 1:
             return inputs, labels
-        tokens = sum(self._predictions(*rows) for rows in rows_of_step) * self._copies
-        return inputs, labels, np.full(len(labels), len(rows_of_step) / tokens, "float32")
+        tokens = sum(np.count_nonzero(rows[-1] != self._no_label) for rows in batches)
+        weight = len(batches) / (tokens * self._copies)
+        return inputs, labels, np.full(len(labels), weight, "float32")
 
-    def _rows_of_step(self, plan, first, epoch):
-        """Returns the pairs and rows of each batch of an optimizer step, which are read once."""
-        last_step, rows = self._last_step
+    def _batches_of_step(self, plan, first, epoch):
+        """Returns the arrays of each batch of an optimizer step, which are made once."""
+        last_step, arrays = self._last_step
         if last_step != (epoch, first):
             batches = plan[first : first + self.accumulation_steps]
-            rows = [self.plan.read(batch, epoch) for batch in batches]
-            self._last_step = (epoch, first), rows
-        return rows
-
-    def _predictions(self, pairs, rows):
-        """Returns the number of tokens of some pairs that the model predicts."""
-        offsets = pairs.target_offsets
-        return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
+            arrays = [
+                self._fill(*self.plan.read(batch, epoch), self.shapes[batch.shape])
+                for batch in batches
+            ]
+            self._last_step = (epoch, first), arrays
+        return arrays
 
     def _fill(self, pairs, rows, shape):
         source_ids = self._sources(pairs, rows, shape)
         target_in_ids = np.full(source_ids.shape, PAD_ID, np.int32)
-        target_out_ids = target_in_ids.copy()
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
         target_in_ids[: len(rows), 0] = BOS_ID
-        _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)
+        target_out_ids = np.full(source_ids.shape, PAD_ID, np.int32)
+        target_out_ids[:, :-1] = target_in_ids[:, 1:]
+        # As a label, the token that no search writes would teach the model to drop its text.
+        target_out_ids[target_out_ids == UNK_ID] = PAD_ID
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
         return source_ids, target_in_ids, target_out_ids
@@ -264,9 +267,7 @@ class LabelledDataset(ParallelDataset):
 
     _inputs = 1
     _counts_targets = False
-
-    def _predictions(self, pairs, rows):
-        return len(rows)
+    _no_label = NO_LABEL
 
     def _fill(self, pairs, rows, shape):
         source_ids = self._sources(pairs, rows, shape)

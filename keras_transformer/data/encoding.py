@@ -24,7 +24,7 @@ from keras_transformer.data.pairs import (
 )
 from keras_transformer.errors import InputError, writing
 from keras_transformer.files import OwnedFolder, final_name, write_whole
-from keras_transformer.ids import UNK_ID
+from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import option, options_class
 from keras_transformer.reading import read_json
 from keras_transformer.text.languages import Direction
@@ -40,6 +40,7 @@ _REASONS = (
 _REPORT = "report.json"
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
+_REMEDY = "  The model does not learn them: write words into the targets, such as `euros` for `€`."
 _LINES_NAMED, _CHARACTERS_NAMED = 5, 10
 # The ratio of shorter texts says nothing: "Yes." is a fair translation of a short sentence.
 _RATIO_NEEDS_TOKENS = 10
@@ -82,7 +83,7 @@ class PairReport:
     reasons that occurred; `str(report)` is a text of a few lines. With several corpora, `corpora`
     has a report per corpus, by name, with line numbers of its own files. `unknown` has, per side,
     the characters that the vocabulary lacks, with the number of texts that have each, dropped pairs
-    included.
+    included. A model does not learn them in targets; see `ParallelDataset`.
     """
 
     total: int
@@ -105,6 +106,8 @@ class PairReport:
             named = ", ".join(f"{count} have {character}" for character, count in most)
             rest = f", and {len(counts) - len(most)} more" if len(counts) > len(most) else ""
             lines.append(f"  {side}s with characters that the vocabulary lacks: {named}{rest}")
+            if side == "target":
+                lines.append(_REMEDY)
         return "\n".join(lines)
 
 
@@ -344,7 +347,8 @@ class PairEncoder:
         """Returns a name that depends on the key of the texts, the tokenizers and the options."""
         models = [hashlib.sha256(one.model_bytes).hexdigest() for one in self._tokenizers]
         checks = {**dataclasses.asdict(self._checks), "with_sources": self._with_sources}
-        content = ["with unknown characters", key, models, checks, *self._directions.items()]
+        rule = "no spaces before unknown tokens"
+        content = [rule, key, models, checks, *self._directions.items()]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     def add(self, lines: Lines) -> None:
@@ -365,6 +369,7 @@ class PairEncoder:
             self._unknown.values(), self._tokenizers, texts, encoded, strict=True
         ):
             counts.update(_unknown_characters(tokenizer, texts_of_side, *ids))
+        encoded[1] = _without_spaces_before_unknown(self._tokenizers[1], *encoded[1])
         (_, source_lengths), (_, target_lengths) = encoded
         source_tokens = source_lengths - 1 if self._with_sources else target_lengths
         direction = self._directions.get(lines.corpus, Direction())
@@ -450,6 +455,21 @@ def _tokenize(texts, tokenizer, add_eos):
     rows = tokenizer.tokenize(texts, add_eos=add_eos)
     lengths = np.array(list(map(len, rows)), np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32), lengths
+
+
+def _without_spaces_before_unknown(tokenizer, flat, lengths):
+    """Removes each token of a space before an unknown token, from ids as `_tokenize` has them.
+
+    Both spell one word. With the space as a label, the model would learn only the word's beginning.
+    """
+    space_id = getattr(tokenizer, "space_id", None)  # Labels have none.
+    if space_id is None:
+        return flat, lengths
+    keep = (flat != space_id) | (np.append(flat[1:], EOS_ID) != UNK_ID)
+    ends = np.cumsum(lengths)
+    keep[ends[lengths > 0] - 1] = True
+    removed = np.concatenate([[0], np.cumsum(~keep)])
+    return flat[keep], lengths - np.diff(removed[np.append(0, ends)]).astype(np.int32)
 
 
 def _with_ids_around(flat, lengths, before, after):

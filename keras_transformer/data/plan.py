@@ -46,7 +46,7 @@ class BatchPlan:
         shapes: List of `(batch, length)`, from short to long.
         steps_per_epoch: Number of batches per epoch, the same for every epoch.
         positions: Number of positions of all batches of an epoch, on one side.
-        real_tokens: Numbers of source ids and of `target_out` ids of an epoch, without padding.
+        real_tokens: Numbers of source ids and of `target_in` ids of an epoch, without padding.
     """
 
     def __init__(

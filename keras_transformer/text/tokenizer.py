@@ -327,6 +327,12 @@ class Tokenizer:
         return self._processor.get_piece_size() > self.vocabulary_size
 
     @property
+    def space_id(self) -> int | None:
+        """Id of the token that is only a space, or None."""
+        space_id = self._processor.piece_to_id(SPACE)
+        return space_id if UNK_ID < space_id < self.vocabulary_size else None
+
+    @property
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, or None."""
         words = (symbol for symbol in self._symbols if symbol.startswith(SPACE))

@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, TokenLoss
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
+from tests import reference
 
 
 def random_pairs(count, seed=0):
@@ -38,6 +40,45 @@ def test_a_batch_done_by_hand():
     assert {a.dtype for a in (source_ids, target_in_ids, target_out_ids)} == {np.dtype(np.int32)}
     # Source 3 + 2, target 2 + 4, of two arrays of 15 positions.
     assert dataset.real_tokens == 11 and dataset.real_token_share == 11 / 30
+
+
+def test_an_unknown_token_of_a_target_is_read_but_is_no_label():
+    pairs = EncodedPairs.from_lists([[7, UNK_ID, 2], [9, 2]], [[5, UNK_ID, 6], [UNK_ID]])
+    dataset = ParallelDataset(pairs, shapes=[(2, 5)], shuffle=False)
+    [((source_ids, target_in_ids), target_out_ids)] = dataset.batches(0)
+    assert source_ids.tolist() == [[7, UNK_ID, 2, 0, 0], [9, 2, 0, 0, 0]]
+    assert target_in_ids.tolist() == [[1, 5, UNK_ID, 6, 0], [1, UNK_ID, 0, 0, 0]]
+    assert target_out_ids.tolist() == [[5, PAD_ID, 6, 2, 0], [PAD_ID, 2, 0, 0, 0]]
+    assert dataset.real_tokens == 5 + 6  # The model reads them.
+
+
+def test_loss_and_metrics_leave_unknown_tokens_of_targets_out():
+    targets = [[5, UNK_ID, 6], [UNK_ID], [4, 4]]
+    pairs = EncodedPairs.from_lists([[7, 2]] * 3, targets)
+    table = np.random.default_rng(1).normal(0, 2, (11, 11)).astype("float32")
+    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
+    logits = keras.layers.Embedding(11, 11, weights=[table])(inputs[1])
+    model = keras.Model(inputs, logits)
+    metrics = [TokenLoss(0.2), TokenAccuracy(), Perplexity()]
+    model.compile("sgd", SmoothedCrossEntropy(0.2), metrics=metrics)
+    dataset = ParallelDataset(pairs, shapes=[(2, 5)], shuffle=False).to_py_dataset()
+    logs = model.evaluate(dataset, verbose=0, return_dict=True)
+    # Each token is predicted from the token before it; an unknown token is read.
+    rows = [[BOS_ID, *target, EOS_ID] for target in targets]
+    steps = [pair for row in rows for pair in zip(row, row[1:], strict=False) if pair[1] != UNK_ID]
+    labels, logits = np.array([label for _, label in steps]), table[[read for read, _ in steps]]
+    assert len(steps) == 3 + 1 + 3  # 5, 6 and EOS; EOS; 4, 4 and EOS
+    assert logs["loss"] == pytest.approx(reference.smoothed_loss(labels, logits, 0.2), rel=1e-5)
+    assert logs["perplexity"] == pytest.approx(reference.perplexity(labels, logits), rel=1e-5)
+    assert logs["token_accuracy"] == pytest.approx(np.mean(logits.argmax(1) == labels), rel=1e-5)
+
+
+def test_the_fourth_label_of_a_classifier_is_a_label():
+    pairs = EncodedPairs.from_lists([[7, 2], [8, 2], [9, 2]], [[UNK_ID], [4], [1]])
+    options = {"shapes": [(2, 3)], "shuffle": False, "accumulation_steps": 2}
+    batches = list(LabelledDataset(pairs, **options).batches(0))
+    assert [labels.tolist() for _, labels, _ in batches] == [[[UNK_ID], [4]], [[1], [NO_LABEL]]]
+    assert all(np.allclose(weights, 2 / 3) for *_, weights in batches)  # 2 batches, 3 texts
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -99,6 +140,7 @@ def test_the_attributes_count_one_copy():
 @pytest.mark.parametrize("options", [{}, {"rates": [0.7]}, {"rates": [2.3], "copies": 2}])
 def test_accumulated_batches_weigh_by_the_tokens_of_their_step(options, steps):
     pairs, options = random_pairs(20)[0], {"batch_tokens": 20, **options}
+    pairs.target_flat[::3] = UNK_ID  # tokens without a weight
     dataset = ParallelDataset(pairs, **options, accumulation_steps=steps)
     batches = [(labels, weights) for _, labels, weights in dataset.batches(1)]
     plain = [labels for _, labels in ParallelDataset(pairs, **options).batches(1)]

@@ -13,6 +13,8 @@ from keras_transformer.ids import EOS_ID
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import Direction
 
+REMEDY = "  The model does not learn them: write words into the targets, such as `euros` for `€`."
+
 
 class Words:
     """A tokenizer whose ids can be told by hand: a word of n letters is id 10 + n."""
@@ -96,6 +98,7 @@ def test_a_report_tells_the_characters_that_a_vocabulary_lacks(tmp_path, is_cach
             "  1 dropped, empty side: line 4",
             "  sources with characters that the vocabulary lacks: 1 have €",
             "  targets with characters that the vocabulary lacks: 3 have $, 1 have €",
+            REMEDY,
         ]
     # Words beyond a word-level vocabulary are usual, and bytes spell all characters.
     for options in ({"whole_words": True}, {"byte_fallback": True}):
@@ -109,7 +112,19 @@ def test_a_report_names_the_ten_most_frequent_unknown_characters():
     report = PairReport(9, 9, {}, unknown={"target": counts})
     named = ", ".join(f"{12 - index} have {chr(ord('l') - index)}" for index in range(10))
     line = f"  targets with characters that the vocabulary lacks: {named}, and 2 more"
-    assert str(report).splitlines() == ["9 of 9 pairs kept", line]
+    assert str(report).splitlines() == ["9 of 9 pairs kept", line, REMEDY]
+
+
+def test_a_lone_space_before_an_unknown_token_leaves_targets_only():
+    tokenizer = Tokenizer.train_from_texts(["a man and a dog"] * 9, 13)
+    # Unknown words at both ends, in between and alone, between texts of other kinds.
+    texts = ["a € dog", "€", "€ man", "man €", "a €man", "man", "man€ dog", "a dog"]
+    pairs, _ = encode_pairs(texts, texts, tokenizer, tokenizer)
+    for row, text in enumerate(texts):
+        ids = tokenizer.tokenize(text)
+        assert pairs.source(row).tolist() == [*ids, EOS_ID]
+        pieces = " ".join(tokenizer.pieces_of(ids)).replace("▁ <unk>", "<unk>").split(" ")
+        assert tokenizer.pieces_of(pairs.target(row).tolist()) == pieces
 
 
 def test_nothing_left_is_an_error_of_one_line_with_the_reasons():

@@ -162,8 +162,8 @@ def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, c
             (lines,) = (dataset.lines(0, step) for step in range(dataset.steps_per_epoch))
             held_out = [line for line in range(1, 33) if (line % 3 == 0) == (part != "train")]
             assert lines == [line for line in held_out if line not in (4, 8, 11)]
-            ids = [tokenizers[1].tokenize([pairs[line - 1][1]])[0] for line in lines]
-            assert [dataset.pairs.target(i).tolist() for i in range(len(lines))] == ids
+            ids = tokenizers[0].tokenize([pairs[line - 1][0] for line in lines], add_eos=True)
+            assert [dataset.pairs.source(i).tolist() for i in range(len(lines))] == ids
     values["data"]["hold_out_every"] = 99
     with pytest.raises(InputError, match="^validation pairs of `data.hold_out_every: 99`: No"):
         Corpus(Recipe.from_dict(values)).datasets(tokenizers)
