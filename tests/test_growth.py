@@ -148,6 +148,7 @@ TEXT_FUNCTIONS = {
     "subtitles": lambda text: document("srt")(
         "".join(f"\n\n1\n00:01.0 --> 00:02.0\n{text[i : i + 40]}" for i in range(0, len(text), 40))
     ),
+    "a cue": lambda text: document("srt")("1\n00:01.0 --> 00:02.0\n" + text),
     "a cue in parts": lambda text: document("srt", PartsEngine)(
         "1\n00:01.0 --> 00:02.0\n" + re.sub(r"\s+", " ", text)
     ),

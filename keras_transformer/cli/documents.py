@@ -101,9 +101,10 @@ def _translate_file(translator, path, output, format, options):
     if output is not None:
         load(f"{_DOOR}:translate_file")(translator, path, output, format, **options)
         return
+    format = format or load(f"{_DOOR}:format_of")(path)
     content = load(f"{_DOOR}:read_document")(path)
     translate = load(f"{_DOOR}:translate_document")
-    _write(translate(translator, content, format or path, name=path, **options), None)
+    _write(translate(translator, content, format, name=path, **options), None)
 
 
 class _Progress:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import regex
 
+from keras_transformer.text.patterns import ITEM
+
 _IDEOGRAPHS = r"\p{Han}\p{Hiragana}\p{Katakana}"
 # White space, except spaces that do not break; and between the signs of Chinese and Japanese.
 _BORDER = regex.compile(
@@ -135,18 +137,33 @@ def _costs(text, places, sources, translation):
 
 
 def _gains(text, stops, ends, source, translation):
-    """Returns how well words before each border attend to words before each end of a part."""
+    """Returns how well words before each border attend to words before each end of a part.
+
+    Addresses, which the model may not have read, are where the source has them.
+    """
     from keras_transformer.markup.aligning import Alignment
     from keras_transformer.markup.protecting import Protected
 
-    translation = dataclasses.replace(translation, text=text)
-    alignment = Alignment(translation, Protected(source, [], [], [], False), None)
+    places = {match[0]: match.start() for match in ITEM.finditer(source)}
+    items = [(match.end(), places.get(match[0])) for match in ITEM.finditer(text)]
+    translation = dataclasses.replace(translation, text=ITEM.sub("", text))
+    protected = Protected(ITEM.sub("", source), [], [], [], False)
+    alignment = Alignment(translation, protected, None)
     widths = np.cumsum([0, *(len(word.text) for word in alignment.words)])
-    sizes = np.array([len("".join(text[:stop].split())) for stop in stops])
-    num_words = np.searchsorted(widths, sizes)
+    num_words = np.searchsorted(widths, _sizes(text)[stops])
     rows = []
-    for end in ends:
-        position = alignment.before[end]
+    for end, position in zip(ends, _sizes(source)[ends], strict=True):
         attention = alignment.attention_before(position, position) - 0.5
         rows.append(np.concatenate([[0.0], np.cumsum(attention)])[num_words])
+        for stop, place in items:
+            if place is not None:
+                rows[-1] += (stops >= stop) * (0.5 if place < end else -0.5)
     return np.array(rows)
+
+
+def _sizes(text):
+    """Returns for each offset the number of characters before it, without spaces and addresses."""
+    is_word = ~np.fromiter(map(str.isspace, text), bool, len(text))
+    for match in ITEM.finditer(text):
+        is_word[match.start() : match.end()] = False
+    return np.concatenate([[0], np.cumsum(is_word)])

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.steps.step import TextStep
+from keras_transformer.text.sentences import has_letters
 
 if TYPE_CHECKING:
     from keras_transformer.translation import Translation
@@ -40,6 +41,10 @@ class Document:
 
     texts: list[str]
     options: dict[str, Any] = {}
+
+    def has_words(self, translations: "Sequence[Translation]") -> bool:
+        """Returns whether anything was found to translate."""
+        return any(map(has_letters, self.texts))
 
     def written(self, translations: "Sequence[Translation]") -> str:
         """Returns the document with the translations of `texts`."""

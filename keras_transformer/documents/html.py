@@ -29,6 +29,9 @@ class HtmlPage(Document):
     def __init__(self, text: str, settings: Settings):
         self.texts = [_in_language(text, settings.target_language)]
 
+    def has_words(self, translations):
+        return translations[0].text != self.texts[0]  # Tags and scripts have letters, too.
+
     def written(self, translations):
         (translation,) = translations
         return translation.text

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,10 +50,26 @@ FORMATS = {
 """Formats of documents by their names."""
 
 
+_OFFICE = (".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub")
+
+
 def format_of(path: str | os.PathLike) -> str:
-    """Returns the name of the format of a file, or of a suffix; `"text"` for an unknown suffix."""
-    name = os.fspath(path).lower()
-    return next((key for key, row in FORMATS.items() if name.endswith(row.suffixes)), "text")
+    """Returns the name of the format of a file, or of a suffix.
+
+    Raises:
+        InputError: The ending of the name is unknown. Read as text, files of most other formats
+            would be destroyed.
+    """
+    name = os.fspath(path)
+    for key, row in FORMATS.items():
+        if name.lower().endswith(row.suffixes):
+            return key
+    if name.lower().endswith(_OFFICE):
+        rule = "documents of office programs, PDF files and e-books cannot be read"
+        raise InputError(f"{name}: {rule}. Save it as HTML first.")
+    known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+    rule = f"expected a name that ends with {known}"
+    raise InputError(f"{name}: {rule}; or name the format with --document-format, such as text.")
 
 
 def decoded(content: bytes, suffix: str, name: str = "document") -> str:
@@ -92,8 +109,11 @@ def translate_document(
         Bytes of the translated document.
 
     Raises:
-        InputError: The document is not in such an encoding, an option is out of range, or the model
-            translates no sentences.
+        InputError: The document is not in such an encoding or of an unknown format, an option is
+            out of range, or the model translates no sentences.
+
+    Warns:
+        UserWarning: Nothing was found to translate, or a part of the document stays as it is.
     """
     check_translates_sentences(translator)
     if suffix not in FORMATS:
@@ -120,6 +140,8 @@ def translate_document(
         except InputError as error:
             raise InputError(f"{name}: {error.message}") from None
         advance(len(texts) / len(document.texts))
+    if not document.has_words(translations):
+        warnings.warn("nothing was found to translate; the document stays as it is", stacklevel=2)
     return encoding.encode(document.written(translations))
 
 
@@ -137,7 +159,8 @@ def translate_file(
         path: Path of the file.
         output: Path of the translation, which is written completely or not at all. It must not be
             the file itself.
-        format: Name of its format in `FORMATS`; by default as the file's name says.
+        format: Name of its format in `FORMATS`; by default as the file's name says, whose ending
+            must be known.
         **options: Arguments of `translate_document`.
 
     Raises:
@@ -146,9 +169,9 @@ def translate_file(
     if format is not None:
         check_choice("format", format, tuple(FORMATS))
     check_output(path, output)
+    suffix = format or format_of(path)
     content = read_document(path)
     options = {"name": os.fspath(path), **options}
-    suffix = format or os.fspath(path)
     write_output(output, translate_document(translator, content, suffix, **options))
 
 

@@ -60,6 +60,25 @@ def test_a_broken_file_is_one_line_and_the_others_go_on(translate, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["c.txt"]
 
 
+def test_a_file_of_an_unknown_format_is_one_line_unless_the_format_is_named(translate, tmp_path):
+    for name in ("a.po", "b.txt"):
+        (tmp_path / name).write_bytes(b"two")
+    for arguments in (["a.po"], ["a.po", "--output", "c"], ["a.po", "b.txt", "--output", "out"]):
+        code, out, err = translate(*arguments)
+        assert (code, out) == (2, b"")
+        assert err.startswith("keras-transformer: a.po: expected a name that ends with .txt, ")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.txt"]
+    assert translate("a.po", "--document-format", "text") == (0, b"TWO", "")
+
+
+def test_a_file_without_words_is_copied_and_told(translate, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"12:30\n")
+    code, out, err = translate("a.txt")
+    assert (code, out) == (0, b"12:30\n")
+    assert err.startswith("keras-transformer: a.txt: nothing was found")
+    assert err.count("\n") == 1
+
+
 def test_a_single_broken_file_is_one_line(translate):
     assert translate("a.txt") == (2, b"", "keras-transformer: a.txt: no such file.\n")
 

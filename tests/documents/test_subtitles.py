@@ -13,6 +13,7 @@ from keras_transformer import Translation, Translator
 from keras_transformer.documents import translate_document
 from keras_transformer.documents.document import Settings
 from keras_transformer.documents.subtitles import Subtitles
+from keras_transformer.errors import InputError
 from keras_transformer.text.symbols import Placeholders
 
 SUBRIP = """\
@@ -174,12 +175,218 @@ def test_chinese_is_divided_without_spaces():
 
 
 @pytest.mark.parametrize(
+    "times",
+    [
+        "0:0:2,8 --> 0:0:2.9",
+        "00:00:02 --> 0:02",
+        "00:00:02,1234-->00:00:02,98765 X1:1 Y1:2",
+        "\t00:02.5 --> 00:03:500 line:0",
+        "00: 00: 02,000 --> 00: 00: 03,000",
+        "000:000:000002. --> 00:00:03",
+    ],
+)
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_times_are_read_as_players_read_them(times, suffix):
+    text = cue(1, "one two.") + f"a name\n{times}\nthree.\n\n" + cue(3, "four.")
+    text = "WEBVTT\n\n" * (suffix == ".vtt") + text
+    words = re.compile("one two|three|four")
+    assert translated(text, suffix=suffix) == words.sub(lambda match: match[0].upper(), text)
+
+
+@pytest.mark.parametrize(
+    "times", ["x --> 00:00:02", "-->", "00:00:02,000 -> 00:00:03,000", "00:00:02,000", "1 --> 2"]
+)
+def test_a_cue_whose_times_cannot_be_read_stays_and_is_told(times):
+    text = cue(1, "one.") + f"2\n{times}\ntwo.\n\n" + cue(3, "three.")
+    with pytest.warns(UserWarning, match="cues whose times cannot be read.*: 1, .*line 6$"):
+        result = translated(text)
+    assert result == text.replace("one", "ONE").replace("three", "THREE")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".srt", "{0}{25}one two"),
+        (".srt", "1\n00:00:01 -> 00:00:02\none"),
+        (".vtt", "WEBVTT\n\n1 --> 2\none"),
+        (".vtt", "one two"),
+    ],
+)
+def test_subtitles_without_a_cue_that_can_be_read_are_an_error(suffix, text):
+    with pytest.raises(InputError, match=r"^a\.b: expected lines with times"):
+        translated(text, suffix=suffix, name="a.b")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".srt", ""),
+        (".srt", "\n"),
+        (".vtt", "WEBVTT\n\nNOTE one\n"),
+        (".srt", cue(1) + cue(2, "3")),
+    ],
+)
+def test_subtitles_without_words_stay_as_they_are(suffix, text):
+    with pytest.warns(UserWarning, match="nothing was found"):
+        assert translated(text, suffix=suffix) == text
+
+
+YOUTUBE = """\
+WEBVTT
+Kind: captions
+
+00:00:00.160 --> 00:00:01.990 align:start position:0%
+\u0020
+when she came
+
+00:00:01.990 --> 00:00:02.000
+home.
+\u0020
+"""
+
+
+def test_only_an_empty_line_ends_a_cue_of_webvtt():
+    assert texts_of(YOUTUBE, ".vtt") == ["when she came home."]
+    expected = YOUTUBE.replace("when she came", "WHEN SHE CAME").replace("home", "HOME")
+    assert translated(YOUTUBE, suffix=".vtt") == expected
+
+
+@pytest.mark.parametrize(
+    ("cues", "texts"),
+    [
+        # Voices and other signs of a speaker
+        ([["<v Bob>one"], ["<v Ann>two"]], ["one", "two"]),
+        ([["<v.loud Bob>one</v> <v Ann>two"], ["<i><v Bob>three"]], ["one", "two", "three"]),
+        ([["<v Bob>one</v>", "two"]], ["one", "two"]),
+        ([["&gt;&gt; one"], [">>> two"], ["> three"]], ["one", "two > three"]),
+        (
+            [["one"], ["BOB: two"], ["MR. O'HARA (TV): 3 a"]],
+            ["one", "BOB: two", "MR. O'HARA (TV): 3 a"],
+        ),
+        ([["one"], ["Bob: two"], ["I: three"], ["AT 12:30"]], ["one Bob: two I: three AT 12:30"]),
+        # Captions in brackets: before speech, over lines and cues, after a sentence
+        ([["one"], ["[two]"], ["three"]], ["one", "[two]", "three"]),
+        ([["- (two) three"], ["four"]], ["(two)", "three four"]),
+        ([["[one", "two]", "three"], ["four"]], ["[one two]", "three four"]),
+        ([["[one"], ["two]"], ["three"]], ["[one two]", "three"]),
+        ([["<i>[one]</i> two"]], ["[one]", "two"]),
+        ([["one! (two)"], ["three"]], ["one!", "(two)", "three"]),
+        ([["（一）", "二"]], ["（一）", "二"]),
+        ([["one (two) three"], ["four (five)"], ["six"]], ["one (two) three four (five) six"]),
+        # Music
+        ([["one"], ["♪ two"], ["three ♪"], ["four"]], ["one", "two three", "four"]),
+        ([["♪ one ♪", "♪ two ♪"], ["♫ three ♬ four"]], ["one", "two", "three", "four"]),
+        ([["one"], ["# two #"], ["three"], ["#four"]], ["one", "two", "three #four"]),
+        # Capitals, unless all cues have them, or an abbreviation is alone
+        ([["one"], ["TWO THREE"], ["four"]], ["one", "TWO THREE", "four"]),
+        ([["LAUGHTER", "one"]], ["LAUGHTER", "one"]),
+        ([["ONE TWO"], ["THREE FOUR"]], ["ONE TWO THREE FOUR"]),
+        ([["one"], ["I"], ["42"], ["NATO"], ["two"]], ["one I 42 NATO two"]),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_no_sentence_goes_over_speakers_captions_music_and_capitals(cues, texts, suffix):
+    text = "".join(cue(number, *lines) for number, lines in enumerate(cues, 1))
+    text = "WEBVTT\n\n" * (suffix == ".vtt") + text
+    assert [one.replace("&gt;", ">") for one in texts_of(text, suffix)] == texts
+    assert translated(text, SayingEngine(unchanged), suffix) == text
+
+
+@pytest.mark.parametrize(
+    ("start", "texts"),
+    [
+        ("00:00:06,900", ["one two"]),
+        ("00:00:07,000", ["one", "two"]),
+        ("01:00:01,000", ["one", "two"]),
+        ("00:00:00,000", ["one", "two"]),  # The cue before it was shown later.
+    ],
+)
+def test_a_sentence_has_no_pause_of_more_than_five_seconds(start, texts):
+    text = cue(1, "one") + f"2\n{start} --> {start}\ntwo\n\n"
+    assert texts_of(text) == texts
+
+
+@pytest.mark.parametrize("placeholders", [Placeholders(), Placeholders(8)])
+def test_an_address_stays_in_its_cue(placeholders):
+    address = "http://www.example.com/films"
+    text = cue(1, f"please visit {address}") + cue(2, "before you watch it.")
+
+    def say(words):  # a longer translation, in which lengths tell nothing
+        return [
+            (part, place)
+            for place, word in enumerate(words)
+            for part in ([word] if word[:1] == "<" else [word, "xxxx"] if place > 1 else [word])
+        ]
+
+    first, second = translated(text, SayingEngine(say, placeholders)).split("\n\n")[:2]
+    assert first.endswith(f"\nplease visit {address}")
+    assert second.endswith("\nbefore xxxx you xxxx watch xxxx it. xxxx")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["one <i>", "two. three</i> four"], ["ONE <i>TWO.", "THREE</i> FOUR"]),
+        (["one <i> two </i> three"], ["ONE <i>TWO</i> THREE"]),
+        (["one<i> two </i>three"], ["ONE <i>TWO</i> THREE"]),
+        (["<i> one </i>"], ["<i> ONE </i>"]),
+    ],
+)
+def test_no_space_is_at_the_beginning_or_end_of_an_element(lines, expected):
+    assert translated(cue(1, *lines)) == cue(1, *expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "source", "translation", "num_lines"),
+    [
+        ("a", "a", "a bc " * 9, 2),  # 44 columns
+        ("a", "a", "a bc " * 8, 1),
+        ("ab " * 15, "a", "a bc " * 9, 1),  # 44 columns in the document
+        ("ab " * 15, "a", "a bc " * 10, 2),
+        ("a", "a", "我的狗" * 8, 2),  # 48 columns
+        ("a", "a", "我的狗" * 7, 1),
+    ],
+)
+def test_a_line_is_divided_if_all_lines_of_the_document_are_shorter(
+    before, source, translation, num_lines
+):
+    texts = iter([before, translation])
+
+    class Engine(FakeEngine):
+        def translate(self, sources, **options):
+            return [Translation(next(texts).strip(), 0.0) for _ in sources]
+
+    result = translated(cue(1, before) + cue(2, "- " + source), Engine())
+    assert len(result.split("\n\n")[1].split("\n")) == 2 + num_lines
+
+
+@pytest.mark.parametrize(
+    "line", ["a&lrm;b&nbsp;c &shy;", "a <b &amp; c", "< 00:01.000>a &b; &lt", "a &am&amp; <v b"]
+)
+def test_a_copy_in_webvtt_is_the_same_however_its_signs_are_written(line):
+    text = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{line}\n"
+    assert translated(text, SayingEngine(unchanged), ".vtt") == text
+
+
+def test_lengths_of_cues_of_webvtt_are_those_that_are_seen():
+    text = "WEBVTT\n\n00:01.000 --> 00:02.000\n&amp;&amp;&amp; b\n\n00:02.000 --> 00:03.000\nc d e\n"
+
+    class Engine(FakeEngine):
+        def translate(self, sources, **options):
+            return [Translation("x x < x x x", 0.0)]
+
+    expected = text.replace("&amp;&amp;&amp; b", "x x &lt;").replace("c d e", "x x x")
+    assert translated(text, Engine(), ".vtt") == expected
+
+
+@pytest.mark.parametrize(
     ("lines", "expected"),
     [
         (["one two three", "four five six"], ["ONE TWO THREE", "FOUR FIVE SIX"]),
         (["one", "two three", "four"], ["ONE TWO", "THREE FOUR"]),
         (["one, two three four"], ["ONE, TWO THREE FOUR"]),
         (["- one two.", "- three."], ["- ONE TWO.", "- THREE."]),
+        (["- one", "two.", "- three."], ["- ONE", "TWO.", "- THREE."]),
         (
             ['<font color="a b">one <i>two</i>', "three</font>"],
             ['<font color="a b">ONE <i>TWO</i>', "THREE</font>"],

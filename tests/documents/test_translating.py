@@ -1,6 +1,7 @@
 """Translates files: whole or not at all, never over themselves."""
 
 import os
+import re
 
 import pytest
 from fakes import FakeEngine
@@ -15,11 +16,46 @@ TRANSLATOR = Translator(FakeEngine())
 
 @pytest.mark.parametrize(
     ("name", "format"),
-    [("a.txt", "text"), ("A.HTM", "html"), (".xhtml", "html"), ("a.po", "text"), ("html", "text")],
+    [("a.txt", "text"), ("A.HTM", "html"), (".xhtml", "html"), ("a.b/c.d.srt", "srt")],
 )
 def test_the_ending_of_a_name_tells_the_format(name, format):
     assert format_of(name) == format
     assert format in FORMATS
+
+
+UNKNOWN = "a.po a.xliff a.json a.csv a.ass a.mdx a.txt.gz README html a.md/b .po".split()
+OTHER_PROGRAMS = "a.docx A.ODT b.c.pdf".split()
+
+
+@pytest.mark.parametrize("name", UNKNOWN + OTHER_PROGRAMS)
+def test_an_unknown_ending_is_refused_before_anything_is_read(name, tmp_path):
+    message = "Save it as HTML" if name in OTHER_PROGRAMS else r"ends with \.txt, .*; or name the"
+    with pytest.raises(InputError, match=f"^{re.escape(name)}: .*{message}"):
+        format_of(name)
+    with pytest.raises(InputError, match=message):
+        translate_document(TRANSLATOR, b"msgid", name if "." in name else f".{name}x")
+    with pytest.raises(InputError, match=message):
+        translate_file(TRANSLATOR, tmp_path / "missing" / name, tmp_path / "b")
+    path = tmp_path / "c.po"
+    path.write_bytes(b"msgid")
+    translate_file(TRANSLATOR, path, tmp_path / "b", format="text")
+    assert (tmp_path / "b").read_bytes() == b"MSGID"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        (".txt", b""),
+        (".txt", b"12:30\n-----\n"),
+        (".md", b"```\ncode\n```\n"),
+        (".html", b"<html lang='en'><script>let a</script><p>12</p>"),
+        (".srt", b"1\n00:00:01,000 --> 00:00:02,000\n...\n"),
+    ],
+)
+def test_a_document_without_words_is_told(suffix, content):
+    translator = Translator(SayingEngine(in_order))
+    with pytest.warns(UserWarning, match="nothing was found"):
+        translate_document(translator, content, suffix)
 
 
 @pytest.mark.parametrize("suffix", ["notes.md", ".MD", "md", "markdown"])
@@ -99,7 +135,7 @@ def test_missing_files_and_directories_are_one_line(tmp_path):
     with pytest.raises(InputError, match=r"a\.txt: no such file"):
         translate_file(TRANSLATOR, tmp_path / "a.txt", tmp_path / "b.txt")
     with pytest.raises(InputError, match="expected a file. Received: a directory"):
-        translate_file(TRANSLATOR, tmp_path, tmp_path / "b.txt")
+        translate_file(TRANSLATOR, tmp_path, tmp_path / "b.txt", format="text")
 
 
 def test_texts_are_translated_in_chunks_whose_shares_sum_to_all():
