@@ -369,7 +369,8 @@ def test_a_copy_in_webvtt_is_the_same_however_its_signs_are_written(line):
 
 
 def test_lengths_of_cues_of_webvtt_are_those_that_are_seen():
-    text = "WEBVTT\n\n00:01.000 --> 00:02.000\n&amp;&amp;&amp; b\n\n00:02.000 --> 00:03.000\nc d e\n"
+    times = "00:01.000 --> 00:02.000"
+    text = f"WEBVTT\n\n{times}\n&amp;&amp;&amp; b\n\n{times}\nc d e\n"
 
     class Engine(FakeEngine):
         def translate(self, sources, **options):
