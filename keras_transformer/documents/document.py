@@ -19,7 +19,6 @@ class Settings(NamedTuple):
         target_language: Code of the translation's language, None if it is unknown.
         markup_step: Step that formats use for tags around words, where the engine gives no
             alignments; None where the translator's option `markup` does it.
-        has_placeholders: Whether the vocabulary has tokens for placeholders.
         is_wrapped: Whether lines were wrapped at a column, so that a paragraph is a text.
     """
 
@@ -28,7 +27,6 @@ class Settings(NamedTuple):
     target_language: str | None = None
     is_wrapped: bool = False
     markup_step: TextStep | None = None
-    has_placeholders: bool = False
 
 
 class Document:

@@ -20,7 +20,6 @@ from keras_transformer.documents.document import Document, Settings, replaced
 from keras_transformer.documents.heading_links import heading_names, with_new_names
 from keras_transformer.documents.markdown_parser import parser, with_partners
 from keras_transformer.documents.marked_texts import MarkedTexts
-from keras_transformer.text.patterns import ITEM
 from keras_transformer.text.sentences import has_letters
 
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
@@ -29,11 +28,10 @@ _FRONT_MATTER = re.compile(
 )
 # What CommonMark lacks at the beginning: the box of a task, and the kind of an alert.
 _LEADING = re.compile(r"\[(?:[ xX]|![\w-]+)\][-+]?(?:\s+|\Z)")
-_TAG = re.compile(r"""(<x\d+ translate="no"></x\d+>|</?x\d+>|<br x="\d+">)""")
+_TAG = re.compile(r"""(<x\d+ translate="no">x?</x\d+>|</?x\d+>|<br x="\d+">)""")
 _SPACES = re.compile(r"\s+")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~#]|!\Z")
 _AT_LINE_START = re.compile(r"([-+=])|(\d{1,9})([.)])")
-_WORD = re.compile(r"[-./]*\w[-.\w/]{0,23}")
 _HTML_TAG = re.compile(r"<[^<>]*>")
 
 
@@ -42,7 +40,7 @@ class Markdown(Document):
 
     def __init__(self, text: str, settings: Settings):
         self._text = text
-        blocks = list(_blocks(text, not settings.has_placeholders))
+        blocks = list(_blocks(text))
         self._num_lost = blocks.count(None)
         self._blocks = sorted(filter(None, blocks), key=lambda block: block.place)
         passages = [block for block in self._blocks if isinstance(block, _Passage)]
@@ -78,9 +76,8 @@ class _Piece(NamedTuple):
 
     Attributes:
         kind: `"begin"` or `"end"` of an element. `"copy"` is code, or another text that is not
-            translated. `"code"` is one that the model reads as a word, whose translation is
-            dropped. `"line"` ends a line, and `"break"` ends one for readers, too. `"sign"` is
-            an escaped character.
+            translated. `"line"` ends a line, and `"break"` ends one for readers, too. `"sign"`
+            is an escaped character.
         start: Offset in the content.
         stop: Offset of the end.
         tag: What stands for it in HTML.
@@ -194,19 +191,13 @@ class _Passage:
             if (match := _TAG.match(piece.tag)) is not None
         }
         parts: list[Any] = []
-        split, number = _TAG.split(translated), 0
-        while number < len(split):
+        for number, part in enumerate(_TAG.split(translated)):
             if number % 2 == 0:
-                parts.append(_SPACES.sub(" ", html.unescape(split[number])))
-            elif (piece := marks.pop(split[number], None)) is None:
+                parts.append(_SPACES.sub(" ", html.unescape(part)))
+            elif (piece := marks.pop(part, None)) is None:
                 return None
             else:
                 parts.append(piece)
-                if piece.kind == "code":  # without the model's word for it
-                    number += 2
-                    if split[number : number + 1] != [piece.tag[-len(split[number - 2]) - 1 :]]:
-                        return None
-            number += 1
         if marks:
             return None
         for number in range(1, len(parts), 2):
@@ -307,7 +298,7 @@ class _Passage:
     def _shown(self, piece):
         """Returns the text that readers see of a mark."""
         literal = self._content[piece.start : piece.stop]
-        is_text = piece.kind in ("copy", "code") and not literal.startswith("![")
+        is_text = piece.kind == "copy" and not literal.startswith("![")
         return (
             _HTML_TAG.sub("", literal) if is_text else html.unescape(_HTML_TAG.sub("", piece.tag))
         )
@@ -331,7 +322,7 @@ class _Parsed(NamedTuple):
     text: str
 
 
-def _blocks(text, reads_code):
+def _blocks(text):
     """Yields the passages and links of a document's blocks; None for one that was not found."""
     environment: dict[str, Any] = {}
     front_matter = _FRONT_MATTER.match(text)
@@ -365,7 +356,7 @@ def _blocks(text, reads_code):
         leading = _LEADING.match(token.content)
         start = 0 if leading is None else leading.end()
         content, offsets = token.content[start:], offsets[start:]
-        pieces = _pieces(content, offsets, text, token.children, start, references, reads_code)
+        pieces = _pieces(content, offsets, text, token.children, start, references)
         yield (
             None if pieces is None else _Passage(content, offsets, text, pieces, check, before.type)
         )
@@ -451,11 +442,10 @@ def _collect(tokens, marks, texts):
         is_address = token.type == "link_open" and token.info == "auto"
 
 
-def _pieces(content, offsets, text, tokens, shift, references, reads_code):
+def _pieces(content, offsets, text, tokens, shift, references):
     """Returns the marks of a content from the parser's tokens, or None if they overlap.
 
-    `shift` is the number of characters that were removed before the content. `reads_code`: the
-    model reads a short code as a word, because it has no tokens for placeholders.
+    `shift` is the number of characters that were removed before the content.
     """
     tokens = [token for token in tokens if "span" in token.meta and token.type != "text"]
     pieces: list[_Piece] = []
@@ -471,14 +461,14 @@ def _pieces(content, offsets, text, tokens, shift, references, reads_code):
             start = previous + len(content[previous:start].rstrip(" "))
         elif token.type == "text_special":
             kind, tag = "sign", html.escape(token.content, quote=False)
-        elif token.type == "code_inline" and reads_code and _is_word(token.content):
-            kind, tag = "code", f"<x{number}>{token.content}</x{number}>"
         elif partner is None:
             is_break = token.content.lower().startswith("<br")
-            kind, tag = "copy", f'<x{number} translate="no"></x{number}>'
+            # What readers read as a word of the sentence is a word for the model, too.
+            word = "x" if token.type in ("code_inline", "link_open", "kept_element") else ""
+            kind, tag = "copy", f'<x{number} translate="no">{word}</x{number}>'
             tag = f'<br x="{number}">' if is_break else tag
             if token.type == "image":
-                image = _image_text(content, offsets, text, token, start, references, reads_code)
+                image = _image_text(content, offsets, text, token, start, references)
                 options = {"image": image}
         else:
             kind = "begin" if number < partner else "end"
@@ -493,12 +483,7 @@ def _pieces(content, offsets, text, tokens, shift, references, reads_code):
     return pieces
 
 
-def _is_word(code):
-    """Returns whether a model may read a code as a word of the sentence."""
-    return _WORD.fullmatch(code) is not None and ITEM.search(code) is None
-
-
-def _image_text(content, offsets, text, token, start, references, reads_code):
+def _image_text(content, offsets, text, token, start, references):
     """Returns the passage of an image's text, None if that also names the image's address."""
     start += 2
     stop = start + len(token.content)
@@ -506,7 +491,7 @@ def _image_text(content, offsets, text, token, start, references, reads_code):
         return None
     offsets = offsets[start : stop + 1]
     children = token.children or ()
-    pieces = _pieces(token.content, offsets, text, children, 0, references, reads_code)
+    pieces = _pieces(token.content, offsets, text, children, 0, references)
     if pieces is None:
         return None
     check = functools.partial(_check_image, references)
@@ -526,7 +511,6 @@ def _width(piece):
     """Returns the number of characters that a reader sees of a mark."""
     shown = {
         "copy": piece.stop - piece.start,
-        "code": piece.stop - piece.start,
         "sign": 1,
         "line": 1,
         "break": 1,

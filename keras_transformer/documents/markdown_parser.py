@@ -124,7 +124,8 @@ def _fold_kept_elements(state):
             continue
         if (last := stops.get(id(token))) is not None:
             start, stop = token.meta["span"][0], last.meta["span"][1]
-            token.content, token.meta["span"] = state.src[start:stop], (start, stop)
+            token.type, token.content = "kept_element", state.src[start:stop]
+            token.meta["span"] = start, stop
         tokens.append(token)
     state.tokens[:] = tokens
 

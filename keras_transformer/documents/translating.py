@@ -125,7 +125,6 @@ def translate_document(
         *_languages(translator.engine, *map(options.get, LANGUAGE_OPTIONS)),
         wrapped,
         _markup_step(translator, options) if format.has_marks else None,
-        bool(translator.engine.text_features.placeholders.size),
     )
     document = format.read(text, settings)
     check_count(len(document.texts))
@@ -222,8 +221,4 @@ def _markup_step(translator, options):
             return None
         except InputError:
             pass
-    engine = translator.engine
-    tokenizer = engine.source_tokenizer
-    placeholders = engine.text_features.placeholders
-    split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
-    return load("markup.step:MarkupStep")("html", placeholders, split_tags)
+    return load("markup.step:MarkupStep")("html", translator.engine)

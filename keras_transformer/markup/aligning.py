@@ -13,18 +13,18 @@ import numpy as np
 import regex
 
 from keras_transformer.markup.joining import Word, space_of
-from keras_transformer.markup.protecting import Protected, Span
+from keras_transformer.markup.protecting import STAND_IN, Protected, Span
 from keras_transformer.markup.token_positions import positions_before, token_spans
 from keras_transformer.steps.glossary import origins
 from keras_transformer.text.patterns import GRAPHEME, UNIT
-from keras_transformer.text.symbols import PLACEHOLDER, symbol
+from keras_transformer.text.symbols import PLACEHOLDER
 from keras_transformer.text.tags import TAG
 from keras_transformer.text.vocabulary import SPACE
 
 TINY = 1e-7
 """A difference of attention that only decides between equal choices."""
 
-_WORD = regex.compile(rf"{PLACEHOLDER.pattern}|{UNIT}", regex.V1)
+_WORD = regex.compile(rf"{PLACEHOLDER.pattern}|{STAND_IN.pattern}|{UNIT}", regex.V1)
 _GRAPHEME = regex.compile(GRAPHEME)
 _WORD_CHARACTER, _NUMBER_AT_END = re.compile(r"\w"), re.compile(r"(?<!\d)\d+\Z")
 _SPECIAL = ("<s>", "</s>", "<pad>")
@@ -43,6 +43,7 @@ class Alignment:
     Attributes:
         before: Position of each offset in the source.
         source_words: Match of each word of the source.
+        source_parts: Its tags and items.
         words: `Word`s of the translation.
         is_sign: True for each word that is a sign.
         num_words_before: Number of words before each word, and of all, without placeholders.
@@ -58,6 +59,13 @@ class Alignment:
         self._cuts: dict[int, set[int]] = {}  # positions of tags inside copied source words
         attention = _attention(translation, protected.text, text_read)
         spans = list(_all_spans(protected.spans))
+        self.source_parts = protected.source_parts
+        self._source_texts = {match[0] for match in self.source_words}
+        self._items = {  # by the name in the text: a placeholder or a stand-in
+            protected.text[span.start : span.stop]: span
+            for span in spans
+            if not span.is_element and self.source_parts[span.first].is_item
+        }
         self._set_words(self._read_words(translation.text, spans, attention))
         self._set_words(self._with_copied_words(spans))
         missing = sum(span.min_words for span in protected.spans) - int(self.num_words_before[-1])
@@ -66,7 +74,7 @@ class Alignment:
 
     def _read_words(self, text, spans, attention):
         """Returns the words of a text; only the first copy of each placeholder is a word."""
-        items = {symbol(span.number): span for span in spans if span.number}
+        items = dict(self._items)
         if attention is None:  # Each character has its own position, in order.
             size = max(int(self.before[-1]), 1)
             ends = np.arange(1, self.before[-1] + 1) / size
@@ -83,10 +91,10 @@ class Alignment:
             has_space = text[max(match.start() - 1, 0)].isspace()
             space, last = space_of(text[last : match.start()]), match.end()
             part_index, positions = None, (tokens if attention is None else (np.nan, np.nan))
-            if match[0].startswith("<ph_"):
+            if match[0] in self._items or self._is_invented(match[0]):
                 item = items.pop(match[0], None)
                 if item is None:
-                    continue  # The model has invented it, or written it twice.
+                    continue  # The model has invented the name, or written it twice.
                 part_index = item.first
                 positions = self.before[item.start], self.before[item.stop]
             slices.append(tokens)
@@ -102,6 +110,11 @@ class Alignment:
             rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1e-9)
         self._cumulated = np.cumsum(np.pad(rows, ((0, 0), (1, 0))), axis=1)
         return words
+
+    def _is_invented(self, text):
+        """Returns whether a word looks like the name of an item, but is none of the source."""
+        is_stand_in = STAND_IN.fullmatch(text) and any(map(STAND_IN.fullmatch, self._items))
+        return text.startswith("<ph_") or (is_stand_in and text not in self._source_texts)
 
     def _set_words(self, words):
         self.words = words

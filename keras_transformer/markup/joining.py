@@ -284,10 +284,12 @@ class Joiner:
             if not 0 <= other < len(self._source_parts):
                 return False
             part = self._source_parts[other]
-            if part.start != position or part.stop != position:
+            if position != (part.start if step > 0 else part.stop):
                 return False
             if part.is_item:
                 return True
+            if part.start != part.stop:
+                return False
         return False
 
     def _is_separator(self, placed):

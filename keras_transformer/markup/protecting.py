@@ -1,6 +1,7 @@
 """Markup of a source: removes tags and items from the texts that a model reads.
 
-URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are
+URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Without such
+tokens they become stand-ins, such as `X1`, which models copy like the name of a product. Tags are
 removed. Blocks of HTML, such as paragraphs and table cells, are separate texts, and so are values
 of attributes that people read. `restore` puts the markup into the translations.
 """
@@ -8,17 +9,23 @@ of attributes that people read. `restore` puts the markup into the translations.
 import dataclasses
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import regex
 
 from keras_transformer.steps.step import Markup
 from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
-from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER
+from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER, LETTER
 from keras_transformer.text.sentences import has_letters
 from keras_transformer.text.symbols import PLACEHOLDER, Placeholders, symbol
 
+STAND_IN = re.compile(r"X[1-9]\d{0,3}(?!\d)")
+"""A word that stands for an item in a text."""
+_LETTER = regex.compile(LETTER, regex.V1)
+# No person reads it as a word of the sentence.
+_UNREAD = re.compile(r"<svg\b|<[^<>]*></[^<>]*>\Z", re.IGNORECASE)
 # What follows no space where an item was removed.
 _AFTER_GAP = regex.compile(rf"\s|{CLOSING_MARK}|[\"'](?=\s|{CLOSING_MARK}|$)", regex.V1)
 # White space around a text, which stays as it is written.
@@ -45,8 +52,8 @@ class SourcePart(NamedTuple):
     Attributes:
         literal: Its characters in the source.
         start: Offset in the text.
-        stop: End of what replaces it in the text: a placeholder, or the space of a `<br>` that has
-            no space around it. Otherwise `start`.
+        stop: End of what replaces it in the text: a placeholder, a stand-in, or the space of a
+            `<br>` that has no space around it. Otherwise `start`.
         is_item: False for a tag.
         pieces: The same characters with the values of attributes that are translated.
     """
@@ -74,7 +81,6 @@ class Span:
         start: Offset of its content in the text.
         stop: Offset of the end of its content.
         is_element: False for a single tag or item.
-        number: Number of its placeholder, or 0.
         min_words: Least number of words of a translation for it and the elements in it.
         children: Spans in it.
     """
@@ -84,7 +90,6 @@ class Span:
     start: int
     stop: int
     is_element: bool = False
-    number: int = 0
     min_words: int = 0
     children: list["Span"] = dataclasses.field(default_factory=list)
 
@@ -136,7 +141,9 @@ def _without_gaps(text, source_parts):
     return "".join((*pieces, text[position:])).strip() if pieces else text
 
 
-def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Protected]:
+def protect(
+    source: str, markup: Markup, placeholders: Placeholders, has_stand_ins: bool = True
+) -> list[Protected]:
     """Removes markup from a source; returns one text, or several texts of HTML's blocks.
 
     A block of HTML without letters, such as `42`, is part of the markup between two texts.
@@ -144,12 +151,15 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> list[Pro
     Args:
         source: Text; with tags and character references for `"html"`.
         markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags too.
-        placeholders: Placeholders of the vocabulary. Further items are removed from the text, and
-            put back where the words around them are in the translation.
+        placeholders: Placeholders of the vocabulary. Further items become stand-ins.
+        has_stand_ins: Whether the model can copy stand-ins. Otherwise, and where they touch a
+            letter, items are removed, and put back where the words around them are in the
+            translation.
     """
     text = source.strip()
     before, after = source.split(text, 1) if text else (source, "")
-    first, *others = _protected(text, markup, placeholders)
+    blocks = _protected(text, markup, placeholders)
+    first, *others = map(_with_stand_ins, blocks) if has_stand_ins else blocks
     blocks = [first._replace(before=before + first.before), *others]
     return [*blocks[:-1], blocks[-1]._replace(after=blocks[-1].after + after)]
 
@@ -162,10 +172,35 @@ def _protected(source, markup, placeholders):
     return [writer.close()]
 
 
-def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
+def _with_stand_ins(protected):
+    """Returns a text in which stand-ins are in the place of removed items that a person reads."""
+    text, texts, number, last = protected.text, {}, 1, -1
+    if not has_letters(text):  # It stays as it is.
+        return protected
+    for index, part in enumerate(protected.source_parts):
+        start, stop = part.start, part.stop
+        if not part.is_item or start < stop or start == last or _UNREAD.match(part.literal):
+            continue
+        if _LETTER.match(text[start - 1 : start]) or _LETTER.match(text[start : start + 1]):
+            continue
+        while f"X{number}" in text:
+            number += 1
+        texts[index], number, last = f"X{number}", number + 1, start
+    if not texts:
+        return protected
+    (result,) = divide(protected, (), texts)
+    return result._replace(literals=protected.literals, value=protected.value)
+
+
+def divide(
+    protected: Protected,
+    offsets: Sequence[int],
+    stand_ins: Mapping[int, str] = MappingProxyType({}),
+) -> list[Protected]:
     """Returns the parts of a text that end at ascending offsets, as separate texts.
 
     An element in several parts begins in one of them and ends in another, as in blocks.
+    `stand_ins` are new texts of source parts, by their index.
     """
     spans = {}  # by index of a source part, and whether the part is the end of an element
     spans_to_visit = list(protected.spans)
@@ -185,9 +220,8 @@ def divide(protected: Protected, offsets: Sequence[int]) -> list[Protected]:
             if source_part.start >= offset + is_end and offset < len(protected.text):
                 break
             writer.words(protected.text[position : source_part.start])
-            writer.copy(
-                source_part, protected.text[source_part.start : source_part.stop], span, is_end
-            )
+            text = stand_ins.get(number, protected.text[source_part.start : source_part.stop])
+            writer.copy(source_part, text, span, is_end)
             position, number = source_part.stop, number + 1
         writer.words(protected.text[position:offset])
         position = max(position, offset)
@@ -312,7 +346,7 @@ class _Writer:
 
     def copy(self, part: SourcePart, text: str, span: Span, is_end: bool) -> None:
         """Adds a part of another text, which has `text` instead of it; one end of a span."""
-        if span.number:
+        if part.is_item:
             self._symbols.add(self._size)
         index = self._source_part(part.literal, text, part.is_item, part.pieces)
         if is_end:
@@ -320,7 +354,7 @@ class _Writer:
         elif span.is_element:
             self._begin(index)
         else:
-            self._single(index, span.number)
+            self._single(index)
 
     def close(self) -> Protected:
         """Ends the text, in which only placeholders look like placeholders."""
@@ -355,18 +389,17 @@ class _Writer:
         self._source_parts.append(SourcePart(literal, start, self._size, is_item, pieces))
         return len(self._source_parts) - 1
 
-    def _single(self, first, number=0):
+    def _single(self, first):
         part = self._source_parts[first]
-        self._spans.append(Span(first, None, part.start, part.stop, number=number))
+        self._spans.append(Span(first, None, part.start, part.stop))
 
     def _item(self, literal):
-        number, text = 0, ""
+        text = ""
         if len(self._literals) < self._symbols_left:
             self._literals.append(literal)
-            number = len(self._literals)
-            text = symbol(number)
+            text = symbol(len(self._literals))
             self._symbols.add(self._size)
-        self._single(self._source_part(literal, text, True), number)
+        self._single(self._source_part(literal, text, True))
 
     def _begin(self, first):
         span = Span(first, None, self._size, self._size, is_element=True)

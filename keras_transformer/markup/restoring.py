@@ -5,6 +5,7 @@ item of the source once, whatever the model writes. There are three steps: align
 sides, choose a span of words for each element, and write words and tags.
 """
 
+import bisect
 import dataclasses
 import html
 import itertools
@@ -143,6 +144,8 @@ class _TargetSpans:
         self._is_between_words = between_words(alignment.words)
         indices = (word.part_index for word in alignment.words)
         self._written_parts = {index for index in indices if index is not None}
+        source_parts = alignment.source_parts
+        self._written_starts = sorted(source_parts[index].start for index in self._written_parts)
 
     def of(self, spans: list[Span]) -> list[_TargetSpan]:
         """Returns the target spans of spans and of the spans inside them, outer ones first."""
@@ -165,12 +168,18 @@ class _TargetSpans:
             if span.is_element
             and index not in ranges
             and self._before[span.stop] > self._before[span.start]
+            and (span.min_words or self._has_written_item(span))
         }
         if elements and begin < end:
             ranges |= _ElementRanges(self._alignment, elements, begin, end).chosen()
         ranges |= self._points(spans, ranges, begin, end)
         order = sorted(ranges, key=lambda index: (ranges[index], index))
         return [_TargetSpan(spans[index], *ranges[index], depth) for index in order]
+
+    def _has_written_item(self, span):
+        """Returns whether the model has written the placeholder of an item in an element."""
+        index = bisect.bisect_left(self._written_starts, span.start)
+        return index < len(self._written_starts) and self._written_starts[index] < span.stop
 
     def _open_ranges(self, spans, lower, upper):
         """Returns the ranges of elements that began or end in another text, and the words between.
@@ -206,7 +215,8 @@ class _TargetSpans:
         for index, span in enumerate(spans):
             if index in ranges:
                 continue
-            position = self._before[span.start]
+            # The middle of a stand-in that the model has not written.
+            position = (self._before[span.start] + self._before[span.stop]) / 2
             word = self._alignment.words_at_cuts.get(position, -1)
             if not lower <= word <= upper or is_inside[word - lower]:
                 gains = np.where(

@@ -1,14 +1,12 @@
 """The step of a text that protects its markup."""
 
-from collections.abc import Callable
-
 from keras_transformer.errors import InputError
+from keras_transformer.ids import UNK_ID
 from keras_transformer.markup.protecting import protect
 from keras_transformer.markup.restoring import restore
 from keras_transformer.options import check_choice
 from keras_transformer.steps.step import MARKUP, Markup, TextEngine, TextStep, check_writes_text
 from keras_transformer.steps.tag import tagged, without_tags
-from keras_transformer.text.symbols import Placeholders
 
 
 class MarkupStep(TextStep):
@@ -16,24 +14,26 @@ class MarkupStep(TextStep):
 
     Args:
         markup: `"placeholders"` or `"html"`.
-        placeholders: Placeholders of the vocabulary.
-        split_tags: Splits off the tags that a text begins with, which become each block's tags.
+        engine: Its vocabulary decides what the model reads for an item.
     """
 
     needs_whole_texts = True
 
-    def __init__(
-        self,
-        markup: Markup,
-        placeholders: Placeholders,
-        split_tags: Callable[[str], tuple[str, str]],
-    ):
-        self._markup, self._placeholders, self._split_tags = markup, placeholders, split_tags
+    def __init__(self, markup: Markup, engine: TextEngine):
+        self._markup, self._placeholders = markup, engine.text_features.placeholders
         self.needs_alignment = markup == "html"
+        source = engine.source_tokenizer
+        # The tags that a text begins with become each block's tags.
+        self._split_tags = (lambda text: ("", text)) if source is None else source.split_tags
+        # A model cannot copy a word that its vocabulary lacks.
+        self._has_stand_ins = not any(
+            tokenizer is not None and UNK_ID in tokenizer.tokenize("X1")
+            for tokenizer in (source, engine.target_tokenizer)
+        )
 
     def before(self, text, language=None, target_language=None):
         tags, text = self._split_tags(text)
-        blocks = protect(text, self._markup, self._placeholders)
+        blocks = protect(text, self._markup, self._placeholders, self._has_stand_ins)
         return [(tagged(block.text_to_read, tags or None), block) for block in blocks]
 
     def after(self, translation, memory, text_read):
@@ -55,6 +55,4 @@ def markup_step(engine: TextEngine, markup: Markup) -> MarkupStep:
     if markup == "html" and "align" not in engine.capabilities:
         rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
         raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
-    tokenizer = engine.source_tokenizer
-    split_tags = (lambda text: ("", text)) if tokenizer is None else tokenizer.split_tags
-    return MarkupStep(markup, engine.text_features.placeholders, split_tags)
+    return MarkupStep(markup, engine)

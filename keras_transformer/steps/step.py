@@ -24,6 +24,7 @@ class TextEngine(Protocol):
     labels: list[str] | None
     capabilities: frozenset[Any]
     source_tokenizer: Any
+    target_tokenizer: Any
     languages: "Languages | None"
     turns: Any
     reads_sources: bool

@@ -93,18 +93,17 @@ def test_marks_are_around_the_words_that_attend_to_theirs():
 @pytest.mark.parametrize(
     ("placeholders", "text"),
     [
-        # The model reads a word, which helps it; its translation of the code is dropped.
-        (Placeholders(), "run go.py with  and"),
-        (Placeholders(8), "run <ph_1> with <ph_2> and <ph_3>"),
+        (Placeholders(), "in X1, X2 and X3 or X4"),
+        (Placeholders(8), "in <ph_1>, <ph_2><ph_3> and <ph_4><ph_5> <ph_6> or <ph_7>"),
     ],
 )
-def test_short_code_is_a_word_of_the_sentence_without_tokens_for_placeholders(placeholders, text):
+def test_code_and_addresses_are_words_of_the_sentence(placeholders, text):
     engine = SayingEngine(in_order, placeholders)
-    source = "run `go.py` with `two words` and `http://a.b`"
+    source = "in `<div>`, `two dogs`[^1] and <http://a.b>![](a.png) :dog: or <kbd>Ctrl</kbd>"
     result = translated(source, engine)
-    assert [" ".join(read.split()) for read in engine.texts] == [" ".join(text.split())]
+    assert [" ".join(read.split()) for read in engine.texts] == [text]
     if not placeholders.size:  # The engine would write placeholders in upper case.
-        assert result == "RUN `go.py` WITH `two words` AND `http://a.b`"
+        assert result == source.replace("in", "IN").replace("and", "AND").replace("or", "OR")
 
 
 MARKS = ["*{}*", "**{}**", "~~{}~~", '[{}](http://a.b/c "t")', "![{}](a.png)"]
@@ -313,8 +312,8 @@ def test_what_other_dialects_add_is_translated_or_stays(name, recwarn):
 def test_links_to_headings_have_the_names_of_their_translations(link, expected):
     headings = "# Two *dogs*!\n\n{}\n\nTwo dogs!\n===\n\n## Use `go_x` now\n\n# été\n\n# 42\n"
     translations = {
-        "Two dogs!": "zwei Hunde?", "Use go_x now": "Nutze go_x jetzt", "été": "summer",
-        "see": "SEE", "it": "IT", "see it": "SEE IT",
+        "Two dogs!": "zwei Hunde?", "Use X1 now": "Nutze X1 jetzt", "été": "summer",
+        "see": "SEE", "see X1": "SEE X1", "it": "IT", "see it": "SEE IT",
     }  # fmt: skip
 
     class Engine(FakeEngine):

@@ -53,7 +53,7 @@ def translated(source, say=backwards):
         ("<i title='it&#39;s \"a\"'>c</i>", "<i title='\"A\" IT&#39;S'>C</i>", None),
         ('<i title="it\'s &quot;a&quot;">c</i>', '<i title="&quot;A&quot; IT\'S">C</i>', None),
         ("<i title=house>c</i> <img alt=a>", '<i title="HOUSE">C</i> <img alt="A">', None),
-        ('<i title="hi {n}, you">c</i>', '<i title="YOU HI {n},">C</i>', ["hi, you", "c"]),
+        ('<i title="hi {n}, you">c</i>', '<i title="YOU {n}, HI">C</i>', ["hi X1, you", "c"]),
     ],
 )
 def test_the_values_of_attributes_are_texts_of_their_own(source, expected, texts):

@@ -303,7 +303,7 @@ def test_tags_are_no_source_tokens_that_a_word_can_come_from():
     assert aligning._token_indices(tokens[1:], "<bt> a b", is_first=True) == [0, 1, 2, 3]
 
 
-def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
+def test_an_item_that_the_model_has_not_written_uses_the_alignment_that_an_engine_has():
     class Refusing(SayingEngine):
         """Aligns no texts in greedy search, as a SavedModel."""
 
@@ -315,7 +315,11 @@ def test_an_item_without_a_placeholder_uses_the_alignment_that_an_engine_has():
             self.aligned = alignment
             return super().translate(texts, alignment)
 
-    engine = Refusing(says(a="EXTRAORDINARILY"), Placeholders())
+    def say(words):
+        pairs = says(a="EXTRAORDINARILY")(words)
+        return [pair for pair in pairs if pair[0] != "X1"]
+
+    engine = Refusing(say, Placeholders())
     translator = Translator(engine)
     for options, expected in [
         ({}, "EXTRAORDINARILY TWO {name} THREE"),
@@ -338,14 +342,14 @@ def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
     source = "Mail {name} at a@b.org now"
     translation = translated(source, lambda words: unchanged(words)[::-1], "placeholders")
     assert translation == "now a@b.org at {name} Mail"
-    # Without placeholders in the vocabulary an item stands between the words around it.
+    # Without placeholders in the vocabulary, it is a word.
     for source, expected in [
         ("Mail {name} at home", "MAIL {name} AT HOME"),
         # It does not join a word where the model has removed the signs between.
         ("Read ({url}) at home, {name}.", "READ {url} AT HOME {name}"),
         ("{name}: read it ({url}).", "{name} READ IT {url}"),
-        ("({name})读", "{name}读"),  # a script without spaces
-        ("a ({b}),({c})", "A {b}{c}"),  # An item is no word, which others would join.
+        ("({name}) 读", "{name} 读"),  # a script without spaces
+        ("a ({b}),({c})", "A {b}),({c}"),
         ("({a}), ({b})", "({a}), ({b})"),  # Without letters, nothing is translated.
     ]:
         assert translated(source, without_signs, "html", Placeholders()) == expected
