@@ -256,6 +256,12 @@ DIALECTS = {
         '<b translate="yes">two<br>dogs</b> <kbd>play <i>in</b> <code translate="yes">snow</code>',
         '<b translate="yes">TWO<br>DOGS</b> <kbd>PLAY <i>IN</b> <code translate="yes">SNOW</code>',
     ),
+    "blocks in elements of HTML that are not translated": (
+        'two\n\n<div translate="no">\n\n# keep *me*\n\n<div>\n\nme\n\n</div>\n\n- me\n\n</div>\n\n'
+        '<div>\n\ndogs\n\n</div>\n\n<div class="notranslate">\n\nme\n',
+        'TWO\n\n<div translate="no">\n\n# keep *me*\n\n<div>\n\nme\n\n</div>\n\n- me\n\n</div>\n\n'
+        '<div>\n\nDOGS\n\n</div>\n\n<div class="notranslate">\n\nme\n',
+    ),
     "a list continued after tabs": (
         "- two\n\tdogs\n\n\tplay\n\tin\n\n1.\tthe\n\t* snow  \n\t\tnow\n>\tand\n>\tthen\n",
         "- TWO\n\tDOGS\n\n\tPLAY\n\tIN\n\n1.\tTHE\n\t* SNOW  \n\t\tNOW\n>\tAND\n>\tTHEN\n",
