@@ -315,7 +315,7 @@ def test_an_address_stays_in_its_cue(placeholders):
         return [
             (part, place)
             for place, word in enumerate(words)
-            for part in ([word] if word[:1] == "<" else [word, "xxxx"] if place > 1 else [word])
+            for part in ([word] if word[:1] in "<X" else [word, "xxxx"] if place > 1 else [word])
         ]
 
     first, second = translated(text, SayingEngine(say, placeholders)).split("\n\n")[:2]
