@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import itertools
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from keras_transformer.errors import InputError
 from keras_transformer.options import check
+from keras_transformer.steps.glossary import Glossary, glossary_of
 from keras_transformer.steps.step import TextEngine, TextStep
 from keras_transformer.steps.tag import tagged, without_tags
 from keras_transformer.text.capitals import in_capitals, in_usual_case, is_in_capitals
@@ -76,6 +78,7 @@ class SentencesStep(TextStep):
         has_placeholders: Whether the vocabulary has placeholders. Each sentence numbers its own
             from 1, as in training.
         target_language: The targets' language, where neither a caller nor a text names it.
+        glossary: Terms that a sentence in capitals keeps as they are in the glossary.
     """
 
     def __init__(
@@ -85,8 +88,9 @@ class SentencesStep(TextStep):
         split_tags: Callable[[str], tuple[str, str]] = _without_a_tag,
         has_placeholders: bool = False,
         target_language: str | None = None,
+        glossary: Glossary | None = None,
     ):
-        self._rules, self._split_tags = rules, split_tags
+        self._rules, self._split_tags, self._glossary = rules, split_tags, glossary
         self._has_placeholders = has_placeholders
         self._target_language = target_language
         self._languages = functools.cache(
@@ -123,7 +127,8 @@ class SentencesStep(TextStep):
             return "", _Sentence(text, *space, is_last, is_copied=True)
         raises, symbols = None, {} if self._has_placeholders else None
         if self._rules.keep_case and is_in_capitals(text):
-            text = in_usual_case(text, source)
+            terms = () if self._glossary is None else self._glossary.matches(text)
+            text = in_usual_case(text, source, [term[:2] for term in terms])
             raises = functools.partial(in_capitals, language=target)
         if self._has_placeholders and "<ph_" in text:
             text, symbols = _with_first_symbols(text)
@@ -184,6 +189,7 @@ def sentences_step(
     copy_symbols: bool | None = None,
     keep_case: bool | None = None,
     tag: str | None = None,
+    glossary: str | os.PathLike | Mapping[str, str] | Glossary | None = None,
 ) -> SentencesStep | None:
     """Makes the step of these options, whose defaults the model knows; a tag may name a language.
 
@@ -212,4 +218,5 @@ def sentences_step(
         _without_a_tag if tokenizer is None else tokenizer.split_tags,
         has_placeholders=features.placeholders.size > 0,
         target_language=language_in_tag(token or ""),
+        glossary=None if glossary is None else glossary_of(glossary),
     )

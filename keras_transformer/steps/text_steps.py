@@ -27,7 +27,7 @@ _SENTENCES = "steps.sentences:sentences_step"  # It is made without options, too
 # of an engine and of these options that makes the step. The folder `markup` may be deleted.
 _STEPS = (
     (("markup",), "markup.step:markup_step"),
-    (("split_sentences", "copy_symbols", "keep_case", "tag"), _SENTENCES),
+    (("split_sentences", "copy_symbols", "keep_case", "tag", "glossary"), _SENTENCES),
     (("glossary", "glossary_by"), "steps.glossary:glossary_step"),
     (("tag",), "steps.tag:tag_step"),
 )

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import regex
 
@@ -11,6 +11,8 @@ from keras_transformer.text.patterns import ITEM
 # Items and symbols such as <ph_1> keep their case.
 _WORD = regex.compile(r"\p{L}[\p{L}\p{M}]+")
 _LETTER = regex.compile(r"\p{L}")
+_MIN_LETTERS = 6  # of a word that is no acronym
+_CASELESS = regex.compile(r"\p{Lo}")  # Chinese, Arabic, Hindi …
 _SIGN_OF_ITEM = re.compile(r"[{$%#@\[</]|www\.", re.IGNORECASE)  # in each item is one of these
 _I = regex.compile(r"\bi\b")
 _DOTTED = {"lower": str.maketrans("Iİ", "ıi"), "upper": str.maketrans("iı", "İI")}
@@ -19,27 +21,40 @@ _SHARP_S = str.maketrans("ß", "ẞ")
 
 
 def is_in_capitals(text: str) -> bool:
-    """Returns whether a text has two words or more, and all letters with a case are capitals."""
+    """Returns whether a text is a sentence in capitals: not an acronym, nor several of them.
+
+    All letters are capitals, none is of a script without case, and there are two words or more, one
+    of at least six letters.
+    """
     if not text.isupper() and _SIGN_OF_ITEM.search(text) is None:  # Nearly all texts: fast.
         return False
-    words = _WORD.findall(ITEM.sub(" ", text))
-    joined = "".join(words)
-    return len(words) > 1 and joined.isupper() and not any(map(str.islower, ITEM.sub("", text)))
+    plain = ITEM.sub(" ", text)
+    words = _WORD.findall(plain)
+    if len(words) < 2 or max(map(len, words)) < _MIN_LETTERS:
+        return False
+    return plain.isupper() and _CASELESS.search(plain) is None
 
 
-def in_usual_case(text: str, language: str | None = None) -> str:
+def in_usual_case(
+    text: str, language: str | None = None, terms: Iterable[tuple[int, int]] = ()
+) -> str:
     """Returns a text in capitals as a sentence: with one capital, at its beginning.
 
     Args:
         text: The text.
         language: Its code of BCP 47. Turkish and Azerbaijani have a dotless i, and English has `I`.
+        terms: Bounds of parts that stay as they are.
     """
     lowered = _outside_items(text, functools.partial(_lowered, language))
-    outside = ITEM.sub(lambda item: " " * len(item[0]), lowered)
-    if (letter := _LETTER.search(outside)) is None:
-        return lowered
-    start, stop = letter.span()
-    return lowered[:start] + _changed("upper", language, letter[0]) + lowered[stop:]
+    items = [item.span() for item in ITEM.finditer(lowered)]
+    for index, character in enumerate(lowered):
+        if character.isalpha() and not any(start <= index < stop for start, stop in items):
+            first = _changed("upper", language, character)
+            lowered = lowered[:index] + first + lowered[index + 1 :]
+            break
+    for start, stop in terms:
+        lowered = lowered[:start] + text[start:stop] + lowered[stop:]
+    return lowered
 
 
 def in_capitals(text: str, language: str | None = None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import regex
 
 from keras_transformer.errors import InputError
-from keras_transformer.text.patterns import GRAPHEME, UNSPACED
+from keras_transformer.text.patterns import GRAPHEME
 from keras_transformer.text.symbols import PLACEHOLDER, TERM_SYMBOLS
 
 _BEGIN, _, _END = TERM_SYMBOLS
@@ -20,8 +20,8 @@ _ANNOTATIONS = re.compile(_ANNOTATION, re.DOTALL)
 LINE_BREAK = r"(?>\r\n|[\n\r\v\f\x85\u2028\u2029])"
 """Pattern of the end of a line, for the module `regex`."""
 
-# White space before the first line belongs to it.
-_LINE = regex.compile(rf"\s*+.*?(?:{LINE_BREAK}\s*+|\Z)", regex.DOTALL)
+# A line, or a column of one. White space before the first belongs to it.
+_LINE = regex.compile(rf"\s*+.*?(?:(?:{LINE_BREAK}|\t|\s{{3}})\s*+|\Z)", regex.DOTALL)
 _SPACE, _SPACE_BEFORE = re.compile(r"\s"), regex.compile(r"(?r)\s*+")
 _QUOTE = r"\"'\p{Pi}\p{Pf}"  # “ opens a quotation in English and closes it in German.
 _CLOSING, _OPENING = rf"[{_QUOTE}\p{{Pe}}]", rf"[{_QUOTE}\p{{Ps}}]"
@@ -66,7 +66,9 @@ _ORDINAL = regex.compile(r"(?<=(?<![^\s(])\d{1,3}\.)")
 # `M. Dupont`, `Т. Иванов`. sentencex knows the Latin letters in English.
 _INITIAL = regex.compile(r"(?<=(?<![\p{L}\p{N}.])[\p{L}--\p{Sentence_Break=Lower}]\.)", regex.V1)
 _LETTERS = regex.compile(r"\p{L}")
-_LETTERS_WITHOUT_SPACES = regex.compile(rf"[\p{{L}}&&{UNSPACED}--\p{{scx=Hangul}}]", regex.V1)
+_CHINESE_OR_JAPANESE = regex.compile(
+    r"[\p{L}&&[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}]]", regex.V1
+)
 # sentencex takes a time that grows with the square of a text that is not ASCII.
 _WINDOW, _SEEN_AHEAD = 2_000, 100  # characters
 
@@ -99,9 +101,9 @@ def sentence_ends(text: str, language: str | None = None) -> list[int]:
     """Returns where the sentences of a text end, with the white space after them, in order.
 
     The library sentencex finds the ends of the text's language, with its abbreviations. Here they
-    are corrected: a line break always ends a sentence, and so do marks of all scripts and a bracket
-    around a sentence. None ends at a full stop before a small letter, after an ordinal of German,
-    at a numeral before an item, or at a quotation before its `と言った`.
+    are corrected. A line break, a tab or three spaces always end a sentence, and so do marks of all
+    scripts and a bracket around a sentence. None ends at a full stop before a small letter, after
+    an ordinal of German, at a numeral before an item, or at a quotation before its `と言った`.
 
     Args:
         text: A text.
@@ -179,7 +181,7 @@ def space_after(space: str, translation: str) -> str:
     """Returns the white space after a sentence's translation.
 
     Line breaks, tabs and rows of spaces stay. One space or none becomes what the translation's
-    script has: none in Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan, else a space.
+    script has: none in Chinese and Japanese, else a space.
 
     Args:
         space: White space after the sentence in the source.
@@ -190,7 +192,7 @@ def space_after(space: str, translation: str) -> str:
     letters = len(_LETTERS.findall(translation))
     if not letters:
         return space
-    return "" if 2 * len(_LETTERS_WITHOUT_SPACES.findall(translation)) > letters else " "
+    return "" if 2 * len(_CHINESE_OR_JAPANESE.findall(translation)) > letters else " "
 
 
 def has_letters(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from keras_transformer.steps.tag import without_tags
 from keras_transformer.text.capitals import is_in_capitals
 from keras_transformer.text.sentences import TextRules, has_letters, sentence_ends
 
@@ -13,6 +14,8 @@ _FEW_CAPITALS = 0.01
 
 class KindsOfSources:
     """Counts sources of several sentences, and those without letters, among training pairs.
+
+    Tags before a source do not count.
 
     Attributes:
         counted: Number of pairs that were looked at.
@@ -30,6 +33,7 @@ class KindsOfSources:
         """Looks at some pairs: at all of the first, and at one of a hundred later."""
         every = 1 if self.counted < _PAIRS_LOOKED_AT else _LATER_PAIRS
         for source, target in pairs[::every]:
+            source = without_tags(source, "")
             self.counted += 1
             self.with_sentences += len(sentence_ends(source)) > 1
             self.in_capitals += is_in_capitals(source)

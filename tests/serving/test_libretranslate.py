@@ -177,10 +177,10 @@ def test_a_text_is_its_sentences_and_what_is_no_text_remains(make, text, sentenc
 
 
 def test_a_request_may_take_its_texts_as_one_segment_and_leave_capitals(make):
-    api, text = make(), "TWO DOGS. A cat."
+    api, text = make(), "TWO RABBITS. A cat."
     assert read_by_engine(api, q=text, split_sentences="false") == [text]
-    assert read_by_engine(api, q=text, keep_case=True) == ["Two dogs.", "A cat."]
-    assert answer_of(api, q=text, keep_case="1") == {"translatedText": "TWO DOGS. A CAT."}
+    assert read_by_engine(api, q=text, keep_case=True) == ["Two rabbits.", "A cat."]
+    assert answer_of(api, q=text, keep_case="1") == {"translatedText": "TWO RABBITS. A CAT."}
     dialog = make()
     dialog._model.engine.turns = types.SimpleNamespace()
     assert read_by_engine(dialog, q=text) == [text]

@@ -174,8 +174,24 @@ def test_long_rows_of_marks_are_no_trap(text):
         split_text(text, at_most(0))
 
 
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029"])
-def test_a_line_ends_a_sentence_without_a_mark(end):
+BREAKS = [
+    "\n",
+    "\r",
+    "\r\n",
+    "\v",
+    "\f",
+    "\x85",
+    "\u2028",
+    "\u2029",
+    "\t",
+    " \t ",
+    "   ",
+    "\u00a0" * 4,
+]
+
+
+@pytest.mark.parametrize("end", BREAKS)
+def test_a_line_or_a_column_ends_a_sentence_without_a_mark(end):
     expected = ["one two", "three four"]
     assert split_text(end.join(expected), expected.__contains__) == expected
 
@@ -240,12 +256,14 @@ def test_a_quotation_goes_on_in_chinese_and_ends_in_japanese():
     [
         (" ", "Ein Hund.", " "),
         ("", "Ein Hund.", " "),
+        ("", "สวัสดี", " "),
+        ("\t", "一只狗。", "\t"),
         (" ", "一只狗。", ""),
-        (" ", "สวัสดี", ""),
-        (" ", "ສະບາຍດີ", ""),
-        (" ", "សួស្តី", ""),
-        (" ", "မင်္ဂလာပါ", ""),
-        (" ", "བཀྲ་ཤིས", ""),
+        (" ", "สวัสดี", " "),
+        (" ", "ສະບາຍດີ", " "),
+        (" ", "សួស្តី", " "),
+        (" ", "မင်္ဂလာပါ", " "),
+        (" ", "བཀྲ་ཤིས", " "),
         (" ", "안녕하세요", " "),
         (" ", "Windows 是好的系统软件", " "),  # more Latin letters
         (" ", "12", " "),

@@ -6,7 +6,7 @@ from keras_transformer.text.sentences import TextRules
 from keras_transformer.training.kinds_of_sources import KindsOfSources
 
 ONE, TWO = ("A dog.", "Ein Hund."), ("A dog. A cat.", "Ein Hund. Eine Katze.")
-CAPITALS = ("A DOG RUNS.", "EIN HUND RENNT.")
+CAPITALS = ("A RABBIT RUNS.", "EIN HASE RENNT.")
 
 
 def kinds(*pairs):
@@ -26,6 +26,10 @@ def kinds(*pairs):
         ([ONE] * 99 + [CAPITALS], TextRules(True, True, True)),
         ([ONE] * 98 + [CAPITALS] * 2, TextRules(True, True, False)),
         ([], TextRules(False, True, True)),
+        # Tags do not count.
+        ([(">>deu<< 1/2", "2.1.")] * 2, TextRules(True, False, True)),
+        ([(">>deu<< <bt> 1/2", "1/2")] * 2, TextRules(True, True, True)),
+        ([("<2de> THE RABBIT.", "EIN HASE.")] * 2, TextRules(True, True, False)),
     ],
 )
 def test_the_rules_are_those_of_the_sources(pairs, rules):

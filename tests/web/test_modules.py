@@ -12,7 +12,8 @@ from sentence_ends import OF_BROWSERS
 
 import keras_transformer.web
 from keras_transformer.text.capitals import in_capitals, in_usual_case, is_in_capitals
-from keras_transformer.text.sentences import primary_language, sentence_ends, space_after
+from keras_transformer.text.language_codes import primary_language
+from keras_transformer.text.sentences import sentence_ends, space_after
 
 pytestmark = [
     pytest.mark.slow,
@@ -148,7 +149,11 @@ TEXTS = [
 ]
 TEXTS += [("zh", "".join(PAGE["Chinese"])), (None, "  One.  Two! \n\n Three?\n")]
 TEXTS += [("en", "1. First item.\n2) Second."), ("de", "Herr M. Gold kam."), ("en", "")]
-TEXTS += [("en", " \n "), ("xx_Latn!", "One. Two.")]
+TEXTS += [
+    ("en", "  One\ttwo.   \n\n Three    four  \t\n"),
+    ("en", " \n "),
+    ("xx_Latn!", "One. Two."),
+]
 TEXTS += [(language, text.replace("|", "")) for language, text in OF_BROWSERS]
 
 
@@ -173,24 +178,29 @@ engine.source = { encode: (text) => [text], has: () => false };
 engine.about = { source_lengths: [50], keep_case: true, languages: ["en", "tr"] };
 const rows = JSON.parse(readFileSync("input.json", "utf-8")).map(([language, text]) =>
   [isInCapitals(text), inUsualCase(text, language), inCapitals(text, language)]);
-const parts = ["MAY I SEE?", "May I see?"].map((text) => engine.split(text, { target: "tr" })[0]);
+const texts = ["SHOULD I SEE?", "Should I see?"];
+const parts = texts.map((text) => engine.split(text, { target: "tr" })[0]);
 console.log(JSON.stringify([rows, parts]));
 """
 CASES = [
+    ("en", "TWO RABBITS"),
     ("en", "TWO DOGS"),
-    ("en", "MAY I SEE?"),
+    ("es", "NÚMERO Nº 2"),
+    ("en", "SHOULD I SEE?"),
     ("en", "SNOW"),
     ("en", "Two DOGS"),
     ("de", "DIE GROẞE STRASSE"),
 ]
 CASES += [
-    ("tr", "İKİ KIZ ISLAK"),
+    ("tr", "İKİ KIZILCIK"),
     ("el", "ΔΥΟ ΣΚΎΛΟΙ"),
     ("ru", "ДВЕ СОБАКИ"),
     ("zh", "两只狗 OK"),
-    ("fr", "« ÇA VA »"),
+    ("fr", "« ÇA ARRIVE »"),
 ]
 CASES += [("de", "straße"), ("en", "A B"), ("en", "12 30"), ("tr_TR", "ikı")]
+CASES += [("en", "REST API"), ("en", "WHO: COVID-19"), ("zh", "我在 IBM UNICODE 工作。")]
+CASES += [("ar", "أعمل في IBM UNICODE"), ("ko", "IBM UNICODE 에서"), ("ka", "ის IBM UNICODE")]
 # Fields and addresses keep their case.
 ITEMS = ["{i}", "{}", "{user.Name}", "<ph_1>", "%s", "%1$d", "https://A.org/i?b=c", "www.a.Org"]
 ITEMS += ["Me.i@a-b.org", "HTTP://A.ORG"]
@@ -198,17 +208,17 @@ CASES += [
     (code, text.replace("#", item))
     for item in ITEMS
     for code, text in [
-        ("en", "I SEE #, AND I GO"),
-        ("tr", "# İKİ KIZ"),
-        ("de", "SO # #!"),
+        ("en", "I NOTICE #, AND I GO"),
+        ("tr", "# İKİ KIZIMIZ"),
+        ("de", "SCHÖNE # #, JA!"),
         ("en", "#"),
     ]
 ]
 
 
 def test_a_sentence_with_a_sign_of_another_field_keeps_its_capitals(in_node, tmp_path):
-    texts = ["SEE {{ name }} NOW", "SEE <B>IT</B> NOW", "50 % OF $NAME NOW", "50%S OF IT"]
-    texts += ["SEE ftp://a.b/c NOW"]
+    texts = ["NOTICE {{ name }} NOW", "NOTICE <B>IT</B> NOW", "50 % OF $NAME TOMORROW"]
+    texts += ["50%S OF NOTHING", "NOTICE ftp://a.b/c NOW"]
     (tmp_path / "input.json").write_text(json.dumps([("en", text) for text in texts]), "utf-8")
     rows, _ = in_node(CAPITALS)
     assert [row[0] for row in rows] == [False] * len(texts)
@@ -225,8 +235,8 @@ def test_capitals_are_those_of_python(in_node, tmp_path):
             in_capitals(text, language),
         ]
         assert row == expected, text
-    assert (raised["source"], raised["capitals"]) == ("May I see?", "tr")
-    assert plain["source"] == "May I see?" and "capitals" not in plain
+    assert (raised["source"], raised["capitals"]) == ("Should I see?", "tr")
+    assert plain["source"] == "Should I see?" and "capitals" not in plain
 
 
 RULES = """

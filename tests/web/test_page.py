@@ -275,12 +275,12 @@ def test_sentences_are_translated_by_themselves_as_in_python(browser, deployed):
     browser.open(server.url)
     browser.wait(lambda: browser.text("#status") == "Ready.")
     texts = [
-        "  a man ran. two dogs sit!\u00a0 a mat.\r\n\r\n12:30\n",
+        "  a man ran! two dogs sit!\u00a0 a mat.\r\n\r\n12:30\n",
         "42",
         " ",
         "",
         "a cat",
-        "TWO DOGS SIT! a",
+        "TWO DOGDOGS SIT! a",
     ]
     received = translated(browser, texts, 1)
     expected = Translator.load(folder).translate(texts, beam_size=1)

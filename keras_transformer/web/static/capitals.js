@@ -29,12 +29,16 @@ const outsideItems = (text, change) =>
     .map((part, index) => (index % 2 ? part : change(part)))
     .join("");
 
-/** Whether a sentence has two words or more, and all letters with a case are capitals. */
+/**
+ * Whether a text is a sentence in capitals: all letters are capitals, none is of a script without case, and there
+ * are two words or more, one of at least six letters. Rows of acronyms have none.
+ */
 export function isInCapitals(text) {
   const parts = text.split(ITEM).filter((_, index) => index % 2 === 0);
   const words = parts.join(" ").match(WORD) ?? [];
   const rest = parts.join("");
-  return words.length > 1 && /\p{Lu}/u.test(words.join("")) && !/\p{Ll}/u.test(rest) && !OF_ITEMS.test(rest);
+  if (words.length < 2 || !words.some((word) => [...word].length >= 6)) return false;
+  return /\p{Lu}/u.test(rest) && !/\p{Lowercase}|\p{Lo}/u.test(rest) && !OF_ITEMS.test(rest);
 }
 
 /** A text in capitals as a sentence: with one capital, at its beginning. */

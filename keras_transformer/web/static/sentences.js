@@ -13,9 +13,10 @@ const EXCLAIMED = /[!?]\s*["'\p{Pi}\p{Pf}\p{Pe}]*$/u;
 const SMALL = /^["'\p{Pi}\p{Pf}\p{Ps}\p{Pd}\s]*\p{Ll}/u;
 const SAID = /^[とっを\p{scx=Hangul}]/u; // Particles and endings after a quotation.
 const LINE_BREAK = /[\n\r\v\f\x85\u2028\u2029]/;
+// White space before the first column belongs to it; a line break alone ends none.
+const COLUMNS = /\s*[^]*?(?:(?:\t|\s{3})\s*|$)/g;
 const LETTERS = /\p{L}/gu;
-const UNSPACED =
-  /[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Thai}\p{scx=Lao}\p{scx=Khmer}\p{scx=Myanmar}\p{scx=Tibetan}]/u;
+const UNSPACED = /[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}]/u;
 
 /** Segments of a text: sentences, words or graphemes, which make up the text. */
 export function segments(text, granularity, language) {
@@ -37,6 +38,11 @@ function locale(language = "en") {
  * @param {string} text @param {string} [language] @returns {string[]}
  */
 export function sentencesOf(text, language) {
+  const columns = text.match(COLUMNS);
+  return columns.filter(Boolean).flatMap((column) => sentencesIn(column, language));
+}
+
+function sentencesIn(text, language) {
   const sentences = [];
   let [start, position] = [0, 0];
   for (const segment of segments(text, "sentence", language)) {
