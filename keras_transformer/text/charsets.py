@@ -1,7 +1,7 @@
 """Encodings that files declare: names of the web's Encoding Standard, and Python's codecs for them.
 
 Python knows more names. Some of its codecs, such as `punycode`, take a time that grows with the
-square of the text, and others, such as `unicode_escape` and `hex`, are no encodings of text.
+square of the text, and others, such as `hex`, do not give text.
 """
 
 
