@@ -21,6 +21,7 @@ A kill leaves a folder in one of four states, and the next process does what is 
 
 import contextlib
 import errno
+import hashlib
 import itertools
 import json
 import os
@@ -50,7 +51,8 @@ _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manife
 _PROCESS = r"\d+-[0-9a-f]{8}"
 _TEMPORARY = re.compile(rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?)$")
 _ATTEMPTS = 100
-_MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most 255
+_MAX_BYTES, _MAX_SUFFIX_BYTES = 255, 32  # of a name on most file systems, and of a suffix
+_MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most `_MAX_BYTES`
 
 
 def check_version(version: object, path: FilePath) -> None:
@@ -90,7 +92,7 @@ def replaced_file(path: FilePath) -> Iterator[Path]:
     The umask gives the permissions.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
+    temporary = path.with_name(_temporary_name(path))
     try:
         with writing(path, temporary):
             temporary.write_bytes(b"")
@@ -103,6 +105,15 @@ def replaced_file(path: FilePath) -> Iterator[Path]:
             rename_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary_name(path):
+    name = f".{path.stem}.partial{path.suffix}"
+    if len(os.fsencode(name)) <= _MAX_BYTES:
+        return name
+    # A name that a file system takes must not be too long because of this one.
+    suffix = path.suffix if len(os.fsencode(path.suffix)) <= _MAX_SUFFIX_BYTES else ""
+    return f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.partial{suffix}"
 
 
 def write_whole(path: FilePath, content: str | bytes | memoryview) -> None:
@@ -130,6 +141,8 @@ def write_output(path: FilePath, content: str | bytes) -> None:
 def check_writable(path: FilePath) -> None:
     """Raises the `InputError` of `write_output` before the content exists."""
     with as_input_error(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(path)  # Fails for a name that is too long, and for links in a circle.
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if is_replaced(path):

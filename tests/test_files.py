@@ -89,6 +89,22 @@ def test_an_output_goes_through_links_and_into_pipes(tmp_path):
             call("")
 
 
+def test_each_name_that_a_file_system_takes_can_be_written(tmp_path):
+    names = ["a" * 255, "a" * 251 + ".txt", "b." + "c" * 253, "ß" * 127, "a" * 247, "a" * 246]
+    for name in names:
+        check_writable(tmp_path / name)
+        write_output(tmp_path / name, name)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {n: n for n in names}
+
+
+def test_an_output_that_no_content_could_make_is_refused_before_there_is_content(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("a")
+    for name, reason in (("a" * 256, "too long"), ("loop", "symbolic"), ("file/a", "Not a dir")):
+        with pytest.raises(InputError, match=f"cannot be written: .*{reason}"):
+            check_writable(tmp_path / name)
+
+
 HOLD = """
 import signal, sys
 from keras_transformer.files import temporary_folder

@@ -10,7 +10,7 @@ from typing import Any
 from keras_transformer.cli.progress import describe, progress_bar, say_beside_bar
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, as_input_error
-from keras_transformer.files import write_output
+from keras_transformer.files import check_writable, write_output
 from keras_transformer.formats import load
 from keras_transformer.text.elements import begins_page
 
@@ -40,6 +40,8 @@ def translate_stream(
 ) -> None:
     """Translates a document and writes it to a file, or to stdout."""
     _check_format(format)
+    if output is not None:
+        check_writable(output)
     translated = load(f"{_DOOR}:translate_document")(
         translator, content, format, name="stdin", **options
     )

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import stat
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from keras_transformer.documents.markdown import Markdown
 from keras_transformer.documents.plain_text import PlainText
 from keras_transformer.documents.subtitles import Subtitles
 from keras_transformer.errors import InputError, check_path
-from keras_transformer.files import write_output
+from keras_transformer.files import check_writable, write_output
 from keras_transformer.formats import load
 from keras_transformer.options import check_choice
 from keras_transformer.text.languages import language_code
@@ -168,6 +169,7 @@ def translate_file(
     if format is not None:
         check_choice("format", format, tuple(FORMATS))
     check_output(path, output)
+    check_writable(output)
     suffix = format or format_of(path)
     content = read_document(path)
     options = {"name": os.fspath(path), **options}
@@ -196,6 +198,8 @@ def read_document(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a document; raises `InputError` if it cannot be read."""
     name = os.fspath(path)
     try:
+        if stat.S_ISCHR(os.stat(path).st_mode):  # `/dev/zero` never ends.
+            raise InputError(f"{name}: expected a file. Received: a device.")
         return Path(path).read_bytes()
     except FileNotFoundError:
         raise InputError(f"{name}: no such file.") from None

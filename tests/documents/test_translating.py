@@ -138,6 +138,25 @@ def test_missing_files_and_directories_are_one_line(tmp_path):
         translate_file(TRANSLATOR, tmp_path, tmp_path / "b.txt", format="text")
 
 
+def test_a_device_is_no_document(tmp_path):
+    with pytest.raises(InputError, match="/dev/zero: expected a file. Received: a device."):
+        translate_file(TRANSLATOR, "/dev/zero", tmp_path / "b.txt", format="text")
+
+
+@pytest.mark.parametrize("output", ["a" * 256, "loop", "no/b.txt", "folder"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_translation(tmp_path, output):
+    class Engine(FakeEngine):
+        def translate(self, texts, **options):
+            raise AssertionError("translated")
+
+    (tmp_path / "a.txt").write_text("two dogs")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="cannot be written") as error:
+        translate_file(Translator(Engine()), tmp_path / "a.txt", tmp_path / output)
+    assert str(error.value).startswith(f"{tmp_path / output}:")
+
+
 def test_texts_are_translated_in_chunks_whose_shares_sum_to_all():
     class Engine(FakeEngine):
         lines_at_once = 2
