@@ -328,7 +328,15 @@ def _is_letter(character):
     return character.isalpha() or is_mark and unicodedata.combining(character) < 200
 
 
-_FUNCTIONS = _length, _ratio, _copy, _encoding, _punctuation, _urls, _numbers, _script, _language
-RULES: dict[Rule, Callable[[Any, str, str], bool]] = dict(
-    zip(get_args(Rule), _FUNCTIONS, strict=True)
-)
+RULES: dict[Rule, Callable[[Any, str, str], bool]] = {
+    "length": _length,
+    "ratio": _ratio,
+    "copy": _copy,
+    "encoding": _encoding,
+    "punctuation": _punctuation,
+    "urls": _urls,
+    "numbers": _numbers,
+    "script": _script,
+    "language": _language,
+}
+"""Rules that sentence pairs of a corpus may break."""

@@ -110,7 +110,7 @@ class CTranslate2Exporter(Exporter):
     def readme_fields(self, manifest: dict[str, Any]) -> dict[str, str]:
         example, is_listed = example_of(manifest), manifest["shortlist"]
         line = 'pieces = [["{}", *row] for row in pieces]\n'.format
-        argument = '\n    target_prefix=[["{}"]],'.format
+        argument = '\n    target_prefix=[["{}"]] * len(pieces),'.format
         prefix = "".join(map(argument, example.target_prefix))
         return {
             "language_lines": "".join(map(line, example.source_prefix)),
