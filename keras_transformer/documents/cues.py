@@ -178,7 +178,8 @@ def _in_capitals(text: str) -> bool | None:
 
     An abbreviation, or `I`, in a line of its own tells nothing.
     """
-    words = _WORD.findall(TAG.sub("", text))
+    # Text recognition writes `l` for `I`.
+    words = _WORD.findall(TAG.sub("", text).replace("l", "I"))
     if any(sign.islower() for word in words for sign in word):
         return False
     words = [word for word in words if len(word) > 1 and word.isupper()]

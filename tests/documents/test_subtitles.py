@@ -1,5 +1,6 @@
 """Subtitles: sentences that run over cues are translated whole, and all else stays."""
 
+import html
 import re
 
 import numpy as np
@@ -280,7 +281,7 @@ def test_only_an_empty_line_ends_a_cue_of_webvtt():
         # Capitals, unless all cues have them, or an abbreviation is alone
         ([["one"], ["TWO THREE"], ["four"]], ["one", "TWO THREE", "four"]),
         ([["LAUGHTER", "one"]], ["LAUGHTER", "one"]),
-        ([["ONE TWO"], ["THREE FOUR"]], ["ONE TWO THREE FOUR"]),
+        ([["ONE TWO"], ["FlVE SlX"], ["I'll go"]], ["ONE TWO FlVE SlX", "I'll go"]),
         ([["one"], ["I"], ["42"], ["NATO"], ["two"]], ["one I 42 NATO two"]),
     ],
 )
@@ -290,43 +291,51 @@ def test_no_sentence_goes_over_speakers_captions_music_and_capitals(cues, texts,
     text = "WEBVTT\n\n" * (suffix == ".vtt") + text
     assert [one.replace("&gt;", ">") for one in texts_of(text, suffix)] == texts
     assert translated(text, SayingEngine(unchanged), suffix) == text
+    words = [
+        html.unescape(result).lower().split() for result in (text, translated(text, suffix=suffix))
+    ]
+    assert sorted(words[0]) == sorted(words[1])
 
 
 @pytest.mark.parametrize(
     ("start", "texts"),
     [
-        ("00:00:06,900", ["one two"]),
-        ("00:00:07,000", ["one", "two"]),
-        ("01:00:01,000", ["one", "two"]),
+        ("00:00:09,900", ["one two"]),
+        ("00:00:10,000", ["one", "two"]),
+        ("00:01:05,000", ["one", "two"]),
+        ("01:00:05,000", ["one", "two"]),
         ("00:00:00,000", ["one", "two"]),  # The cue before it was shown later.
     ],
 )
 def test_a_sentence_has_no_pause_of_more_than_five_seconds(start, texts):
-    text = cue(1, "one") + f"2\n{start} --> {start}\ntwo\n\n"
+    text = f"1\n00:00:01,000 --> 00:00:04,000\none\n\n2\n{start} --> {start}\ntwo\n\n"
     assert texts_of(text) == texts
 
 
 @pytest.mark.parametrize("placeholders", [Placeholders(), Placeholders(8)])
-def test_an_address_stays_in_its_cue(placeholders):
-    address = "http://www.example.com/films"
-    text = cue(1, f"please visit {address}") + cue(2, "before you watch it.")
+@pytest.mark.parametrize(
+    ("following", "translation"),
+    [("before you watch it.", "x " * 20), ("before you watch it with friends.", "now")],
+)
+def test_an_address_stays_in_its_cue_whatever_the_lengths(following, translation, placeholders):
+    first = "please visit http://www.example.com/films"
 
-    def say(words):  # a longer translation, in which lengths tell nothing
-        return [
-            (part, place)
-            for place, word in enumerate(words)
-            for part in ([word] if word[:1] in "<X" else [word, "xxxx"] if place > 1 else [word])
-        ]
+    def say(words):
+        count = len(words) - len(following.split())
+        return unchanged(words[:count]) + [(word, count + 1) for word in translation.split()]
 
-    first, second = translated(text, SayingEngine(say, placeholders)).split("\n\n")[:2]
-    assert first.endswith(f"\nplease visit {address}")
-    assert second.endswith("\nbefore xxxx you xxxx watch xxxx it. xxxx")
+    text = cue(1, first) + cue(2, following)
+    result = translated(text, SayingEngine(say, placeholders))
+    assert result == cue(1, first) + cue(2, translation.strip())
 
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (["one <i>", "two. three</i> four"], ["ONE <i>TWO.", "THREE</i> FOUR"]),
+        (["one <i>", "two. Three</i> four"], ["ONE <i>TWO.", "THREE</i> FOUR"]),
+        (["<i>One. Two", "</i> three"], ["<i>ONE.", "TWO</i> THREE"]),
+        (["one <i>", "two"], ["ONE", "<i>TWO"]),
+        (["one", "</i> two"], ["ONE</i>", "TWO"]),
         (["one <i> two </i> three"], ["ONE <i>TWO</i> THREE"]),
         (["one<i> two </i>three"], ["ONE <i>TWO</i> THREE"]),
         (["<i> one </i>"], ["<i> ONE </i>"]),
