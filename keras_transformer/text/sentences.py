@@ -17,11 +17,8 @@ _BEGIN, _, _END = TERM_SYMBOLS
 # Without another `_BEGIN`, so that a long row of them takes no time.
 _ANNOTATION = rf"{_BEGIN}(?:(?!{_BEGIN}).)*?{_END}"
 _ANNOTATIONS = re.compile(_ANNOTATION, re.DOTALL)
-LINE_BREAK = r"(?>\r\n|[\n\r\v\f\x85\u2028\u2029])"
-"""Pattern of the end of a line, for the module `regex`."""
-
 # A line, or a column of one. White space before the first belongs to it.
-_LINE = regex.compile(rf"\s*+.*?(?:(?:{LINE_BREAK}|\t|\s{{3}})\s*+|\Z)", regex.DOTALL)
+_LINE = regex.compile(r"\s*+(?:\S++|[^\S\t\n\r\v\f\x85\u2028\u2029]{1,2}+(?!\s))*+\s*+")
 _SPACE, _SPACE_BEFORE = re.compile(r"\s"), regex.compile(r"(?r)\s*+")
 _QUOTE = r"\"'\p{Pi}\p{Pf}"  # “ opens a quotation in English and closes it in German.
 _CLOSING, _OPENING = rf"[{_QUOTE}\p{{Pe}}]", rf"[{_QUOTE}\p{{Ps}}]"
@@ -33,7 +30,7 @@ _UNKNOWN_MARK = regex.compile(
 )
 # sentencex ends no sentence before a digit without a space, and no sentence inside a list's item.
 _DIGIT = regex.compile(r"(?<=[。！？])\d")
-_ONLY_ITEM = regex.compile(r"(?<=^\s*)(?:[•◦▪▫■□●○▶►]|\((?=\w{1,4}\)\s))(?!.*\s[•◦▪▫■□●○▶►(])")
+_ONLY_ITEM = regex.compile(r"\s*+(?:[•◦▪▫■□●○▶►]|\((?=\w{1,4}\)\s))(?!.*\s[•◦▪▫■□●○▶►(])")
 # A sentence in brackets, which sentencex does not end.
 _IN_BRACKETS = regex.compile(r"(?:[.!?…][)\]]\s|[.!?…。！？]）)\s*+(?!\p{Terminal_Punctuation})")
 _BRACKETED = regex.compile(r"(?<=[.!?…。！？][)\]）])")
@@ -62,7 +59,7 @@ _GOES_ON = regex.compile(
 _SHORT_WORD = regex.compile(r"(?<=(?<!\p{L})\p{L}\p{L}\.)")
 # Languages whose ordinals have a full stop and often stand before a capital.
 _LANGUAGES_OF_ORDINALS = frozenset({"cs", "da", "de", "is", "lb", "sk"})
-_ORDINAL = regex.compile(r"(?<=(?<![^\s(])\d{1,3}\.)")
+_ORDINAL = regex.compile(r"(?<=(?<!\S)\d{1,3}\.)")
 # `M. Dupont`, `Т. Иванов`. sentencex knows the Latin letters in English.
 _INITIAL = regex.compile(r"(?<=(?<![\p{L}\p{N}.])[\p{L}--\p{Sentence_Break=Lower}]\.)", regex.V1)
 _LETTERS = regex.compile(r"\p{L}")
@@ -129,9 +126,12 @@ def _possible_ends(line: str, language: str) -> list[int]:
     import sentencex  # Late: few commands split texts.
 
     # All white space is the same to sentencex, which would divide a paragraph from the next.
-    known = _ONLY_ITEM.sub("X", _UNKNOWN_MARK.sub("‽", _SPACE.sub(" ", line)))
-    if language != "ja":
-        known = _DIGIT.sub("一", known)
+    known = _SPACE.sub(" ", line)
+    if not line.isascii():
+        known = _UNKNOWN_MARK.sub("‽", known)
+        known = known if language == "ja" else _DIGIT.sub("一", known)
+    if item := _ONLY_ITEM.match(known):
+        known = f"{known[: item.end() - 1]}X{known[item.end() :]}"
     ends = {match.end() for match in _IN_BRACKETS.finditer(line)}
     start, is_last = 0, False
     while not is_last:

@@ -251,6 +251,11 @@ def test_a_quotation_goes_on_in_chinese_and_ends_in_japanese():
     assert sentence_ends("", "ja") == []
 
 
+def test_a_digit_begins_a_sentence_in_chinese_and_none_in_japanese():
+    assert sentence_ends("东京。1号。", "zh") == [3, 6]
+    assert sentence_ends("東京。1号。", "ja") == [6]  # as sentencex's cases of Japanese have it
+
+
 @pytest.mark.parametrize(
     ("space", "translation", "expected"),
     [

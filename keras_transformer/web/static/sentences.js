@@ -5,7 +5,7 @@
 
 const INITIAL = /(?<![\p{L}\p{N}.])\p{L}\.$/u; // Few sentences end with one letter.
 const NUMERAL = /^(?:x{0,3}(?:ix|iv|v?i{1,3}|v|x)|X{0,3}(?:IX|IV|V?I{1,3}|V|X))\.$/; // Of an item.
-const ORDINAL = /(?<![^\s(])\d{1,3}\.$/;
+const ORDINAL = /(?<!\S)\d{1,3}\.$/;
 const LANGUAGES_OF_ORDINALS = ["cs", "da", "de", "is", "lb", "sk"];
 const QUOTATIONS = ["“”", "„“", "«»", "《》", "「」", "『』", "（）"];
 const CLOSED = /["'\p{Pi}\p{Pf}\p{Pe}]$/u;
