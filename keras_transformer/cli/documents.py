@@ -87,7 +87,8 @@ def translate_files(
                     warnings.simplefilter("always", UserWarning)
                     _translate_file(translator, path, output_path, format, arguments)
                 for warning in caught:
-                    say_beside_bar(f"{path}: {warning.message}")
+                    message = str(warning.message).removeprefix(f"{path}: ")
+                    say_beside_bar(f"{path}: {message}")
             except InputError as error:
                 failures.append(error)
                 if len(paths) > 1:

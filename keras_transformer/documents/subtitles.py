@@ -62,8 +62,9 @@ class Subtitles(Document):
             rule = "expected lines with times, such as 00:00:01,000 --> 00:00:02,500"
             raise InputError(f"{settings.name}: {rule}. Received: no such line.")
         if damaged:
-            message = f"cues whose times cannot be read were left as they are: {len(damaged)}"
-            warnings.warn(f"{message}, the first in line {damaged[0]}", stacklevel=2)
+            message = f"cues whose times cannot be read stay as they are: {len(damaged)}"
+            message = f"{settings.name}: {message}, the first in line {damaged[0]}"
+            warnings.warn(message, stacklevel=2)
         cues = [cue for cue in cues if cue.lines]
         self._utterances = list(utterances_of(text, cues))
         lines = (text[start:stop] for cue in cues for start, stop in cue.lines)

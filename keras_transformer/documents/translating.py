@@ -141,7 +141,8 @@ def translate_document(
             raise InputError(f"{name}: {error.message}") from None
         advance(len(texts) / len(document.texts))
     if not document.has_words(translations):
-        warnings.warn("nothing was found to translate; the document stays as it is", stacklevel=2)
+        message = f"{name}: nothing was found to translate; the document stays as it is"
+        warnings.warn(message, stacklevel=2)
     return encoding.encode(document.written(translations))
 
 

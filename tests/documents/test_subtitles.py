@@ -199,7 +199,9 @@ def test_times_are_read_as_players_read_them(times, suffix):
 )
 def test_a_cue_whose_times_cannot_be_read_stays_and_is_told(times):
     text = cue(1, "one.") + f"2\n{times}\ntwo.\n\n" + cue(3, "three.")
-    with pytest.warns(UserWarning, match="cues whose times cannot be read.*: 1, .*line 6$"):
+    with pytest.warns(
+        UserWarning, match="^document: cues whose times cannot be read.*: 1, .*line 6$"
+    ):
         result = translated(text)
     assert result == text.replace("one", "ONE").replace("three", "THREE")
 

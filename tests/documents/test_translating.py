@@ -54,8 +54,8 @@ def test_an_unknown_ending_is_refused_before_anything_is_read(name, tmp_path):
 )
 def test_a_document_without_words_is_told(suffix, content):
     translator = Translator(SayingEngine(in_order))
-    with pytest.warns(UserWarning, match="nothing was found"):
-        translate_document(translator, content, suffix)
+    with pytest.warns(UserWarning, match="^a: nothing was found"):
+        translate_document(translator, content, suffix, name="a")
 
 
 @pytest.mark.parametrize("suffix", ["notes.md", ".MD", "md", "markdown"])

@@ -235,6 +235,8 @@ def test_the_address_of_a_file_is_that_of_the_proxy_that_clients_see(app_of, hea
 
 BAD_FILES = [({}, {}, 400, "empty file"), ({}, {"file": ("a.txt", b"")}, 400, "empty file")]
 BAD_FILES += [({}, {"file": ("a.docx", b"a")}, 400, 'format not supported. Known: .txt.*".docx"')]
+BAD_FILES += [({}, {"file": ("a.po", b"a")}, 400, 'format not supported.*".po"')]
+BAD_FILES += [({}, {"file": ("a.srt", b"a")}, 400, "a.srt: expected lines with times")]
 BAD_FILES += [({"target": "xx"}, {"file": ("a.txt", b"a")}, 400, '"xx" is not supported')]
 BAD_FILES += [({}, {"file": ("a.txt", b"\xff\xfe\xfd")}, 400, "a.txt.*: ")]
 BAD_FILES += [({}, {"file": ("a.txt", b"a" * 9000)}, 413, "--max-body-bytes")]
