@@ -20,7 +20,7 @@ def heading_names(titles: Iterable[str]) -> list[str]:
     counts: collections.Counter[str] = collections.Counter()
     names = []
     for title in titles:
-        name = _REMOVED.sub("", title.strip().lower()).replace(" ", "-")
+        name = _REMOVED.sub("", title.lower()).replace(" ", "-")
         names.append(f"{name}-{counts[name]}" if counts[name] else name)
         counts[name] += 1
     return names

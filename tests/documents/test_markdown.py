@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 
 import pytest
 from fakes import FakeEngine
@@ -93,13 +94,15 @@ def test_marks_are_around_the_words_that_attend_to_theirs():
 @pytest.mark.parametrize(
     ("placeholders", "text"),
     [
-        (Placeholders(), "in X1, X2 and X3 or X4"),
-        (Placeholders(8), "in <ph_1>, <ph_2><ph_3> and <ph_4><ph_5> <ph_6> or <ph_7>"),
+        (Placeholders(), "in X1, X2 and X3 or X4 X5"),
+        (Placeholders(8), "in <ph_1>, <ph_2><ph_3> and <ph_4><ph_5> <ph_6> or <ph_7> <ph_8>"),
     ],
 )
 def test_code_and_addresses_are_words_of_the_sentence(placeholders, text):
     engine = SayingEngine(in_order, placeholders)
-    source = "in `<div>`, `two dogs`[^1] and <http://a.b>![](a.png) :dog: or <kbd>Ctrl</kbd>"
+    source = (
+        "in `<div>`, `two dogs`[^1] and <http://a.b>![](a.png) :dog: or <kbd>Ctrl</kbd> {{#if a}}"
+    )
     result = translated(source, engine)
     assert [" ".join(read.split()) for read in engine.texts] == [text]
     if not placeholders.size:  # The engine would write placeholders in upper case.
@@ -185,6 +188,17 @@ def test_signs_of_a_translation_are_no_marks(source, translation, expected):
     assert translated(source, engine) == expected
 
 
+def test_signs_of_a_text_and_of_an_image_in_it_are_no_marks_together():
+    engine = Saying(translations={"one": "eins `", "two": "zwei `"})
+    assert translated("one ![two](a)", engine) == "eins \\` ![zwei `](a)"
+
+
+def test_a_copy_of_the_words_is_the_source_wherever_its_marks_are():
+    document = Markdown("<del\nclass=a>\n*two* dogs\n</del>", Settings())
+    copy = Translation("<x2>two dogs</x2><x0></x0>", 0.0)
+    assert document.written([copy]) == "<del\nclass=a>\n*two* dogs\n</del>"
+
+
 @pytest.mark.parametrize(
     ("source", "translation", "expected"),
     [
@@ -241,16 +255,16 @@ DIALECTS = {
         "TWO[^1] DOGS[^n]\n\n[^1]: https://a.b/c\n[^n]: DOGS\n",
     ),
     "footnotes in several lines and paragraphs": (
-        "[^1]: two\n[^2]: dogs\n    play\n\n    in *the*\n\n        code\n\nsnow\n",
-        "[^1]: TWO\n[^2]: DOGS\n    PLAY\n\n    IN *THE*\n\n        code\n\nSNOW\n",
+        "[^1]: two\n[^2]: dogs\n    play\n\n       in\n\n        code\n\nsnow\n\n    [^3]: code\n",
+        "[^1]: TWO\n[^2]: DOGS\n    PLAY\n\n       IN\n\n        code\n\nSNOW\n\n    [^3]: code\n",
     ),
     "an alert": (
         "> [!NOTE]\n> two dogs\n\n> [!warning]- a title\n> text\n\n> [!TIP]\n> - dogs\n",
         "> [!NOTE]\n> TWO DOGS\n\n> [!warning]- A TITLE\n> TEXT\n\n> [!TIP]\n> - DOGS\n",
     ),
     "elements of HTML that are not translated": (
-        'press <kbd>Ctrl c</kbd>, *<code>a **b**</code>* or <span translate="no">x [y](z)</span>',
-        'PRESS <kbd>Ctrl c</kbd>, *<code>a **b**</code>* OR <span translate="no">x [y](z)</span>',
+        'see <kbd>Ctrl<br>c</kbd>, *<code>a **b**</code>* or <span translate="no">x [y](z)</span>',
+        'SEE <kbd>Ctrl<br>c</kbd>, *<code>a **b**</code>* OR <span translate="no">x [y](z)</span>',
     ),
     "elements of HTML that are translated": (
         '<b translate="yes">two<br>dogs</b> <kbd>play <i>in</b> <code translate="yes">snow</code>',
@@ -311,15 +325,17 @@ def test_what_other_dialects_add_is_translated_or_stays(name, recwarn):
         ("[see](#42) [it](#two)", "[SEE](#42) [IT](#two)"),
         ("[see](a.md#two-dogs) `[x](#two-dogs)`", "[SEE](a.md#two-dogs) `[x](#two-dogs)`"),
         ("```\n[x](#two-dogs)\n```", "```\n[x](#two-dogs)\n```"),
-        # The name of a title without marks, and in other scripts.
+        # The name of a title without marks and images, and in other scripts.
+        ("[see](#-big) [it](#42)", "[SEE](#-groß) [IT](#42)"),
         ("[see](#use-go_x-now) [it](#%C3%A9t%C3%A9)", "[SEE](#nutze-go_x-jetzt) [IT](#summer)"),
     ],
 )
 def test_links_to_headings_have_the_names_of_their_translations(link, expected):
     headings = "# Two *dogs*!\n\n{}\n\nTwo dogs!\n===\n\n## Use `go_x` now\n\n# été\n\n# 42\n"
+    headings += "\n# ![](a.png) big\n"
     translations = {
         "Two dogs!": "zwei Hunde?", "Use X1 now": "Nutze X1 jetzt", "été": "summer",
-        "see": "SEE", "see X1": "SEE X1", "it": "IT", "see it": "SEE IT",
+        "big": "groß", "see": "SEE", "see X1": "SEE X1", "it": "IT", "see it": "SEE IT",
     }  # fmt: skip
 
     class Engine(FakeEngine):
@@ -328,6 +344,47 @@ def test_links_to_headings_have_the_names_of_their_translations(link, expected):
 
     result = translated(headings.format(link), Engine())
     assert result.split("\n\n", 1)[1].startswith(expected + "\n\nzwei Hunde?\n===")
+
+
+HOSTILE = (
+    *(
+        "[^",
+        "[^1] ",
+        "[^1]: ",
+        "\n[^1]: a",
+        "{:",
+        "{%",
+        ":a",
+        ":::\n",
+        "\n!!! a\n",
+        "=== a ",
+        "\n...\n",
+    ),
+    *(
+        "<kbd>",
+        "</kbd><kbd>",
+        "<a href=#",
+        "[a](#a) ",
+        "](#",
+        "\n# a\n",
+        "\n[a]: #a\n",
+        "<div>\n\n",
+    ),
+    *("*a:*a", "**", "~~a~~", "a\n", "a  \n", "|\0|a\n|-|-|\n", "|", "\\", "![", "[!A]\n> ", "`"),
+)
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+@pytest.mark.filterwarnings("ignore:.*stay as they were")
+def test_a_long_hostile_text_takes_time_in_proportion(unit):
+    def seconds(count):
+        start = time.thread_time()
+        document = Markdown("---\na\n" + unit * count, Settings())
+        document.written([Translation(f"{text} b", 0.0) for text in document.texts])
+        return time.thread_time() - start
+
+    # A cost that grows with the square takes 64 times as long.
+    assert any(seconds(1600) < max(24 * seconds(200), 0.1) for _ in range(3))
 
 
 def test_lines_of_a_paragraph_end_near_the_same_places():
