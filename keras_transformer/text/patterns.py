@@ -64,10 +64,12 @@ ADDRESS = "|".join(
         rf"{_BEGIN}(?!{_MIDDLE}|')"
         rf"(?:(?:{_MIDDLE}++(?!{_BEGIN})|'(?={LETTER}))?+"
         rf"(?:{_SIGN}++|{_CLOSED}|{_UNSPACED_LABEL}))++",
-        rf"(?<!{_IN_NAME}){_IN_NAME}++@{_IN_HOST}+(?:\.{_IN_HOST}+)+(?<!-)",
+        rf"(?<!{_IN_NAME})@?+{_IN_NAME}++@{_IN_HOST}+(?:\.{_IN_HOST}+)+(?<!-)",
     )
 )
-"""A URL or an e-mail address: the regular expression of placeholders, cleaning and noise.
+"""A URL, an e-mail address or a name such as `@bob@example.org`.
+
+It is the regular expression of placeholders, cleaning and noise.
 
 A URL ends before a letter of a script without spaces between words, and before a closing bracket
 that it does not open.
@@ -94,8 +96,15 @@ _FIELD = "|".join(
         rf"|(?:[^\s{{}}()\\]{{1,100}}+|{_ARGUMENTS}){{1,9}}+)){{1,20}}+\}}",
     )
 )
+_IN_PATH = rf"[\-+~@[{LETTER}]]"
+_STEPS = rf"(?:[/\\.]++{_IN_PATH}++)"
 _OTHER_ITEM = "|".join(
     (
+        # ~/.local, ../a.txt, /usr/bin, but not a word between slashes
+        rf"(?<![.~/\\:{LETTER}])"
+        rf"(?:(?:~|\.\.?+)(?=[/\\]){_STEPS}++|(?=/{_IN_PATH}){_STEPS}{{2,}}+)[/\\]?+",
+        rf"(?<![:{LETTER}]):[a-zA-Z0-9_+\-]{{1,50}}+:(?![:{LETTER}])",  # :heart:
+        rf"(?<!{_IN_NAME})@{_IN_NAME}++@{_IN_HOST}++(?<!-)",  # @bob@host
         rf"[$%#@]\{{{_CONTENT}\}}|[$%#@]?(?:{_FIELD})",  # ${ name }, %{count}, #{price}
         # %s, %(name)s, %1$d, %lu; after a number and a space, % means a percentage.
         r"(?<!\d\s)%(?:\(\w+\)|\d{1,2}\$)?[\-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?(?:hh?|ll?|[zjt])?"
@@ -105,18 +114,20 @@ _OTHER_ITEM = "|".join(
     )
 )
 # The first character is tested once, because few texts have an item.
-_ITEM = rf"{ADDRESS}|(?=[{{$%#@\[<])(?:{_OTHER_ITEM})"
+_DRIVE = rf"[a-zA-Z]:(?=\\)(?<!{LETTER}..){_STEPS}*+[/\\]?+"  # C:\Users
+_ITEM = rf"{ADDRESS}|(?=[{{$%#@\[<:~./])(?:{_OTHER_ITEM})|{_DRIVE}"
 MARKUP_TAG = (
-    r"""</?(?:[A-Za-z](?:[^<>"'=]|"[^"]*"|'[^']*'|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])[^\s<>]*+))*+"""
+    r"""</?(?:[A-Za-z](?:[^<>"'=]|"[^"<]*"|'[^'<]*'|=\s*+(?:"[^"<]*"|'[^'<]*'|(?!["'])[^\s<>]*+))*+"""
     r"""|[0-9]{1,3} ?/?)>"""
 )
-"""A tag of XML or HTML, or of react-i18next, such as `<0>`.
+"""A well-formed tag in a line of text: of XML or HTML, or of react-i18next, such as `<0>`.
 
-A value without quotation marks may contain some, as in `title=it's`.
+A value without quotation marks may contain some, as in `title=it's`. As in XML, no value has a `<`,
+so that a text is read once. `find_tags` reads tags of HTML as browsers do.
 """
 _NUMBER = rf"(?<!{LETTER})\d+(?:[.,:/\-]\d+)*(?!{LETTER})"
 
 ITEM = regex.compile(_ITEM, regex.V1)
-"""A URL, an e-mail address, a field such as {name}, `{{ name }}` or %s."""
+"""A URL, an e-mail address, a path, an emoji as `:heart:`, a field as {name}, `{{ name }}`, %s."""
 ITEM_OR_NUMBER = regex.compile(f"{_ITEM}|{_NUMBER}", regex.V1)
 """An `ITEM`, or a number."""

@@ -52,6 +52,24 @@ def test_an_address_ends_where_its_sentence_goes_on(marked):
     assert ITEM.sub("⟪⟫", text) == re.sub("⟪.*?⟫", "⟪⟫", marked)
 
 
+# Paths, names of the Fediverse and emoji stand in double angle brackets.
+OTHERS = r"""
+Open ⟪~/.local⟫, ⟪~/.config/a-b/c.toml⟫. (⟪../a/b.txt⟫) "⟪./run.sh⟫" `⟪/usr/bin⟫`
+⟪/etc/a.d/⟫; ⟪..\a⟫: ⟪~/a⟫!
+⟪C:\Users⟫, ⟪d:\a\b.txt⟫. ⟪C:\⟫ (⟪C:\a⟫ b\c) 打开⟪~/.local⟫文件，⟪/usr/bin⟫。 abc:\x http:\x
+and/or, km/h, 1/2/2020 /həˈləʊ/ /s a/b/c ~ ~a ~/ ./ ../ .../x .a ..a
+x~/a and//or / // he/she/it \a\b
+⟪@bob@host⟫, ⟪@bob@example.org⟫. (⟪@a.b-c@x-y.org⟫) @bob, x@y @@a 我⟪@bob@a.jp⟫ ⟪bob@example.org⟫
+⟪:heart:⟫ ⟪:+1:⟫, (⟪:white_check_mark:⟫) 12:30:45 a:b:c :: :a :a b: a:b: ::a:: 好⟪:heart:⟫。
+""".strip()
+
+
+@pytest.mark.parametrize("marked", OTHERS.splitlines())
+def test_a_path_a_name_and_an_emoji_are_found_whole(marked):
+    text = re.sub("[⟪⟫]", "", marked)
+    assert ITEM.findall(text) == re.findall("⟪(.*?)⟫", marked)
+
+
 # Fields stand in double angle brackets. The rest of each line is text.
 FIELDS = r"""
 Hi ⟪{name}⟫, ⟪{}⟫ of ⟪{0}⟫, ⟪{user.name}⟫: ⟪{items[0]}⟫ ⟪{x!r:>10}⟫ ⟪{用户名}⟫ {a b} {0
@@ -102,7 +120,8 @@ def test_no_sign_after_an_address_belongs_to_it_and_each_closed_bracket_does(clo
         assert ITEM.findall(f"犬{address}{sign}犬") == [address], sign
 
 
-LONG = "( [a ((a) 'a . www. http:// a(http:// (. 中. 中 -.a@ 例.a中 (a.)".split()
+LONG = r"~/. /a :a @a@ C:\a. ./ ~/a.. :a:a".split()
+LONG += "( [a ((a) 'a . www. http:// a(http:// (. 中. 中 -.a@ 例.a中 (a.)".split()
 
 
 @pytest.mark.parametrize("begin", ["", "http://a", "http://中", "http://a("])
