@@ -115,7 +115,7 @@ def _fold_kept_elements(state):
         and token.type == "html_inline"
         and (match := _HTML_NAME.match(token.content))
         and not match[1]
-        and is_kept(token.content, match[2].lower())
+        and is_kept(token.content)
     }
     tokens, last = [], None
     for token in state.tokens:

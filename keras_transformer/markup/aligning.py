@@ -45,7 +45,7 @@ class Alignment:
         source_words: Match of each word of the source.
         source_parts: Its tags and items.
         words: `Word`s of the translation.
-        is_sign: True for each word that is a sign.
+        is_sign: True for each word that is a sign or an item.
         num_words_before: Number of words before each word, and of all, without placeholders.
         words_at_cuts: Words that begin at a tag or an item inside a copied word, or between copied
             words that touch, by the position of the tag.
@@ -123,7 +123,10 @@ class Alignment:
         self._ends = np.array([word.end for word in words], float)
         self._is_exact = np.array([word.is_exact for word in words], bool)
         self._is_known = ~np.isnan(self._begins)
-        self.is_sign = np.array([not _WORD_CHARACTER.match(word.text) for word in words], bool)
+        self.is_sign = np.array(
+            [word.part_index is not None or not _WORD_CHARACTER.match(word.text) for word in words],
+            bool,
+        )
         self.num_words_before = np.cumsum([0, *(word.part_index is None for word in words)])
         cuts = set().union(*self._cuts.values())
         begins = {index: word.begin for index, word in enumerate(words) if word.is_exact}

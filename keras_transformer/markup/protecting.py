@@ -31,6 +31,7 @@ _AFTER_GAP = regex.compile(rf"\s|{CLOSING_MARK}|[\"'](?=\s|{CLOSING_MARK}|$)", r
 # White space around a text, which stays as it is written.
 _SPACE = r"(?:[\s\x1c-\x1f]|&(?:nbsp|#160|#[xX][aA]0);)"
 _SPACES, _SPACES_AT_END = regex.compile(rf"{_SPACE}*+"), regex.compile(rf"(?r){_SPACE}*+")
+_WORD = re.compile(r"\w")
 _HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
 _LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
@@ -82,6 +83,7 @@ class Span:
         stop: Offset of the end of its content.
         is_element: False for a single tag or item.
         min_words: Least number of words of a translation for it and the elements in it.
+        has_signs: Whether it has signs and no words.
         children: Spans in it.
     """
 
@@ -91,6 +93,7 @@ class Span:
     stop: int
     is_element: bool = False
     min_words: int = 0
+    has_signs: bool = False
     children: list["Span"] = dataclasses.field(default_factory=list)
 
 
@@ -142,7 +145,11 @@ def _without_gaps(text, source_parts):
 
 
 def protect(
-    source: str, markup: Markup, placeholders: Placeholders, has_stand_ins: bool = True
+    source: str,
+    markup: Markup,
+    placeholders: Placeholders,
+    has_stand_ins: bool = True,
+    language: str | None = None,
 ) -> list[Protected]:
     """Removes markup from a source; returns one text, or several texts of HTML's blocks.
 
@@ -155,18 +162,19 @@ def protect(
         has_stand_ins: Whether the model can copy stand-ins. Otherwise, and where they touch a
             letter, items are removed, and put back where the words around them are in the
             translation.
+        language: Code of the source's language; by default a page in HTML names it.
     """
     text = source.strip()
     before, after = source.split(text, 1) if text else (source, "")
-    blocks = _protected(text, markup, placeholders)
+    blocks = _protected(text, markup, placeholders, language)
     first, *others = map(_with_stand_ins, blocks) if has_stand_ins else blocks
     blocks = [first._replace(before=before + first.before), *others]
     return [*blocks[:-1], blocks[-1]._replace(after=blocks[-1].after + after)]
 
 
-def _protected(source, markup, placeholders):
+def _protected(source, markup, placeholders, language):
     if markup == "html":
-        return _protect_blocks(source, find_tags(source), placeholders)
+        return _protect_blocks(source, find_tags(source, language), placeholders)
     writer = _Writer(placeholders, is_html=False)
     writer.passage(source)
     return [writer.close()]
@@ -290,7 +298,7 @@ class _Writer:
     def __init__(self, placeholders, is_html):
         self._parts: list[str] = []
         self._size, self._last = 0, " "  # number of characters, and the last one
-        self._letters = 0  # number of characters of words
+        self._signs = self._words = 0  # number of passages with signs or words, and with words
         self._is_html, self._symbols_left = is_html, placeholders.size
         self._placeholders = placeholders
         self._pattern = ITEM_OR_NUMBER if placeholders.numbers else ITEM
@@ -298,7 +306,7 @@ class _Writer:
         self._source_parts: list[SourcePart] = []
         self._literals: list[str] = []
         self._spans: list[Span] = []  # of the innermost open element
-        self._open: list[tuple[Span, int, list[Span]]] = []
+        self._open: list[tuple[Span, tuple[int, int], list[Span]]] = []
 
     def block(self, source: str, start: int, stop: int, tags: list[MarkupTag]) -> list[Protected]:
         """Adds `source[start:stop]` with its tags; returns the texts of their attributes."""
@@ -374,7 +382,8 @@ class _Writer:
         """Adds text as it is."""
         if text:
             self._add(text)
-            self._letters += not text.isspace()
+            self._signs += not text.isspace()
+            self._words += _WORD.search(text) is not None
 
     def _add(self, text):
         self._parts.append(text)
@@ -404,17 +413,19 @@ class _Writer:
     def _begin(self, first):
         span = Span(first, None, self._size, self._size, is_element=True)
         self._spans.append(span)
-        self._open.append((span, self._letters, self._spans))
+        self._open.append((span, (self._signs, self._words), self._spans))
         self._spans = span.children
 
     def _end(self, last):
         if self._open:
-            span, letters, around = self._open.pop()
+            span, before, around = self._open.pop()
         else:  # The element began in an earlier text.
-            span, letters, around = Span(None, None, 0, 0, is_element=True), 0, []
+            span, before, around = Span(None, None, 0, 0, is_element=True), (0, 0), []
             span.children = self._spans
             around.append(span)
         span.last, span.stop = last, self._size if last is None else self._source_parts[last].start
         inside = sum(child.min_words for child in span.children)
-        span.min_words = max(inside, int(self._letters > letters))
+        has_text, has_words = self._signs > before[0], self._words > before[1]
+        span.min_words = max(inside, int(has_words))
+        span.has_signs = has_text and not has_words
         self._spans = around

@@ -168,7 +168,7 @@ class _TargetSpans:
             if span.is_element
             and index not in ranges
             and self._before[span.stop] > self._before[span.start]
-            and (span.min_words or self._has_written_item(span))
+            and (span.min_words or span.has_signs or self._has_written_item(span))
         }
         if elements and begin < end:
             ranges |= _ElementRanges(self._alignment, elements, begin, end).chosen()
@@ -334,8 +334,14 @@ class _ElementRanges:
         return ranges
 
     def _gains(self, span):
-        """Returns how much more each word attends to an element than to the rest."""
-        return self._alignment.attention_inside(span)[self._lower : self._upper] - 0.5
+        """Returns how much more each word attends to an element than to the rest.
+
+        An element around signs encloses no other words.
+        """
+        gains = self._alignment.attention_inside(span)[self._lower : self._upper] - 0.5
+        if span.min_words:
+            return gains
+        return np.where(self._alignment.is_sign[self._lower : self._upper], gains, -_TAKEN)
 
     def _among_free(self, gains):
         return np.where(self._is_free, gains, -_TAKEN)

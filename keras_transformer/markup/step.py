@@ -33,7 +33,7 @@ class MarkupStep(TextStep):
 
     def before(self, text, language=None, target_language=None):
         tags, text = self._split_tags(text)
-        blocks = protect(text, self._markup, self._placeholders, self._has_stand_ins)
+        blocks = protect(text, self._markup, self._placeholders, self._has_stand_ins, language)
         return [(tagged(block.text_to_read, tags or None), block) for block in blocks]
 
     def after(self, translation, memory, text_read):

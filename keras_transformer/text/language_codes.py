@@ -15,6 +15,7 @@ _MAX_LENGTH = 64  # characters of a code; BCP 47 asks programs for 35
 _SPELLINGS = {"ns": "nso", "twi": "tw"}
 # Languages that a text does not tell apart, although each has a code: `no` is the macro-language.
 _WRITTEN_ALIKE = {"nb": "no"}
+_RIGHT_TO_LEFT = frozenset("Adlm Arab Hebr Mand Nkoo Rohg Samr Syrc Thaa".split())
 _NEAR_LETTERS = 0.8  # danish is not near spanish, of which it has 0.77
 _MAX_SUGGESTED = 5
 
@@ -101,6 +102,18 @@ def primary_language(code: str | None) -> str | None:
     """Returns the main part of a code or of a model's name of a language: `pt` of `por_Latn`."""
     tag = None if code is None else _tag(code)
     return None if tag is None else tag.language
+
+
+def writing_direction(code: str) -> str | None:
+    """Returns `"ltr"` or `"rtl"`, as HTML names directions, None for an unknown script.
+
+    >>> [writing_direction(code) for code in ("pt", "ar", "az-Arab", "xx")]
+    ['ltr', 'rtl', 'rtl', None]
+    """
+    tag = _tag(code)
+    if tag is None or not tag.script:
+        return None
+    return "rtl" if tag.script in _RIGHT_TO_LEFT else "ltr"
 
 
 def includes(code: str, other_code: str) -> bool:

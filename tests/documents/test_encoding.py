@@ -54,6 +54,13 @@ def test_another_encoding_is_one_line(content, message):
         ("<meta charset=unicode-1-1-utf-8>", "utf-8"),
         ("<!-- <meta charset=koi8-r> --><META CHARSET=utf-8>", "utf-8"),
         ("<p>charset=koi8-r", "utf-8"),
+        # Only a declaration decides, not text or code about one.
+        ('<meta name="description" content="the charset=koi8-r"><meta charset=euc-kr>', "cp949"),
+        ('<meta name=description content="<meta charset=koi8-r>">', "utf-8"),
+        ("<meta content='text/html; charset=koi8-r'><meta data-charset=koi8-r>", "utf-8"),
+        ("<title><meta charset=koi8-r></title><script>'<meta charset=koi8-r>'</script>", "utf-8"),
+        ("<meta content='text/html;charset = \"cp1251\"' HTTP-EQUIV=Content-type>", "cp1251"),
+        ("<meta/charset='windows-1251'/>", "cp1251"),
     ],
 )
 def test_a_page_is_read_as_it_declares(head, codec):

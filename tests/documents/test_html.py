@@ -69,8 +69,50 @@ def test_the_page_names_the_language_of_the_translation_and_no_other(pairs, to, 
     translator = Translator(FromEnglishToPortuguese(pairs))
     options = {} if to is None else {"target_language": to}
     page = translate_document(translator, PAGE.encode("latin-1"), ".html", **options)
-    expected = PAGE.replace('"en"', f'"{code}"').replace("'en'", f'"{code}"')
+    expected = PAGE.replace('"en"', f'"{code}"').replace("'en'", f"'{code}'")
     assert page.decode("latin-1") == expected
+
+
+DIRECTIONS = [
+    # The target is written from right to left.
+    (("en", "ar"), "<html lang=en>", '<html dir="rtl" lang="ar">'),
+    (("en", "ar"), '<HTML DIR="LTR"><p dir=ltr>', '<HTML DIR="rtl"><p dir="rtl">'),
+    (("en", "he"), "<html dir=rtl><p dir=rtl><p dir=ltr>", None),
+    # The source is.
+    (
+        ("ar", "en"),
+        '<html dir="rtl"><p dir=rtl><p dir=ltr>',
+        '<html dir="ltr"><p dir="ltr"><p dir=ltr>',
+    ),
+    (("ar", "en"), "<html><body dir=rtl>", '<html><body dir="ltr">'),
+    (("ar", "fa"), "<html dir=rtl><p dir=rtl><p dir=ltr>", None),
+    (("en", "pt"), "<html dir=ltr><p dir=rtl><p dir=auto>", None),
+    (("en", "of pirates"), "<html dir=ltr><p dir=rtl>", None),
+    (("en", "ar"), "<p>a</p>", None),
+    (("en", "ar"), "<html dir=auto><p dir translate=no><code dir=ltr>a</code>", None),
+]
+
+
+@pytest.mark.parametrize(("pair", "page", "expected"), DIRECTIONS)
+def test_the_direction_of_text_is_that_of_the_translation(pair, page, expected):
+    translator = Translator(FromEnglishToPortuguese([pair]))
+    assert translate_document(translator, page.encode(), ".html").decode() == (expected or page)
+
+
+def test_elements_in_the_language_of_the_page_name_that_of_the_translation():
+    page = (
+        "<html lang=en-US><p lang=\"en\" xml:lang='EN-gb'><i lang=fr>b</i><b lang=''>c</b>"
+        "<code lang=en>d</code><input lang=en><i translate=no lang=en>e</i><i lang>f</i>"
+    )
+    translator = Translator(FromEnglishToPortuguese([("en", "pt-BR")]))
+    expected = (
+        "<html lang=\"pt-BR\"><p lang=\"pt-BR\" xml:lang='pt-BR'><i lang=fr>b</i><b lang=''>c</b>"
+        '<code lang=en>d</code><input lang="pt-BR"><i translate=no lang=en>e</i><i lang>f</i>'
+    )
+    assert translate_document(translator, page.encode(), ".html").decode() == expected
+    part = '<p lang="en">a</p><p lang="fr">b</p>'  # It does not name its language.
+    expected = part.replace('"en"', '"pt-BR"')
+    assert translate_document(translator, part.encode(), ".html").decode() == expected
 
 
 def test_only_attributes_of_the_language_name_another_one():

@@ -54,7 +54,8 @@ def test_every_tag_and_item_of_thousands_of_sources_is_there_once_and_nested_as_
         if is_rich:  # An element that had text has some again.
             texts = contents(restored)
             for begin, text in contents(source).items():
-                assert not text or texts[begin], (source, restored)
+                has_words = re.search(r"\w", html.unescape(text))
+                assert not has_words or texts[begin], (source, restored)
         whole = tree(source)
         if len(whole) == len(re.findall(r"<\w id", source)) == source.count("</"):
             assert tree(restored) == whole, (source, restored)

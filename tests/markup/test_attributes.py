@@ -48,6 +48,19 @@ def translated(source, say=backwards):
             '<meta name="Description" content="B A"><meta content="D C" name=description>',
             ["a b", "c d"],
         ),
+        # Labels of buttons and choices.
+        (
+            '<input type="Submit" value="a b"><input type=reset value=c><input type=button value=d>'
+            "<option label='e f'><track label=g><optgroup label=h></optgroup>",
+            '<input type="Submit" value="B A"><input type=reset value="C"><input type=button '
+            'value="D"><option label=\'F E\'><track label="G"><optgroup label="H"></optgroup>',
+            ["a b", "c", "d", "e f", "g", "h"],
+        ),
+        (
+            '<i aria-description="a b" aria-valuetext=c>5</i>',
+            '<i aria-description="B A" aria-valuetext="C">5</i>',
+            ["a b", "c"],
+        ),
         # Character references, quotation marks, items and values without quotation marks.
         ('<i title="a &amp; &lt;b&gt;">c</i>', '<i title="&lt;B&gt; &amp; A">C</i>', None),
         ("<i title='it&#39;s \"a\"'>c</i>", "<i title='\"A\" IT&#39;S'>C</i>", None),
@@ -93,6 +106,8 @@ def test_a_target_prefix_begins_the_text_and_no_attribute(source, prefixes):
         '<meta name="author" content="a b"><meta content="c d"><meta property="description" a="b">',
         """<a data-x="title='a b'" href='x?title="c d"'></a>""",
         "</p title='a b'>",
+        "<input value='a b'><input type=text value='a b'><button value=a></button><li value=a>",
+        "<i label='a b'>5</i><input title='5 %' title='a b'><i x=' title=a '>5</i>",
     ],
 )
 def test_other_attributes_stay_as_they_are(source):

@@ -1,15 +1,14 @@
 """Tags of malformed HTML are found in linear time."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
-import regex
 
 from keras_transformer import Translation
 from keras_transformer.markup import protect, restore
-from keras_transformer.text import elements
-from keras_transformer.text.patterns import MARKUP_TAG
+from keras_transformer.text.elements import find_tags
 from keras_transformer.text.symbols import Placeholders
 
 MALFORMED = [
@@ -33,26 +32,6 @@ class Counted(str):
 
     def strip(self):
         return self
-
-
-class CountedTag:
-    """The pattern of tags, which counts the characters that it reads."""
-
-    partial = regex.compile(MARKUP_TAG)
-    pattern = elements._MARKUP_TAG
-
-    def match(self, source, start):
-        match = self.pattern.match(source, start)
-        # The last place at which the source may end without a decision.
-        lower, upper = start, match.end() if match else len(source)
-        while match is None and lower < upper:
-            middle = (lower + upper + 1) // 2
-            if self.partial.match(source, start, middle, partial=True):
-                lower = middle
-            else:
-                upper = middle - 1
-        Counted.steps += upper - start + 1
-        return match
 
 
 def steps_of(source):
@@ -86,14 +65,41 @@ def steps_of(source):
     return steps
 
 
+# Whatever a tag begins and does not end, in quotation marks and elsewhere.
+BEGINNINGS = ["<a ", "=", '"', "'", "x", " ", "<!--", "--", "<?=", "</a", "<script>", "<title>"]
+BEGINNINGS += ["<![CDATA[", "</script", "&#", "/", "<p translate=no>", "<i translate=yes>"]
+
+
+def seconds(text):
+    start = time.thread_time()
+    find_tags(text)
+    return time.thread_time() - start
+
+
+@pytest.mark.parametrize("first", BEGINNINGS)
+def test_pairs_of_malformed_parts_are_read_once(first):
+    for second in BEGINNINGS:
+        for begin, part in ((first, second), ("", first + second)):
+            once, eight_times = (begin + part * (size // len(part)) for size in (2_000, 16_000))
+            # A cost that grows with the square takes 64 times as long.
+            assert any(seconds(eight_times) < 24 * max(seconds(once), 1e-4) for _ in range(3)), (
+                begin,
+                part,
+            )
+
+
 @pytest.mark.parametrize("malformed", MALFORMED)
-def test_a_text_twice_as_long_takes_twice_the_steps(malformed, monkeypatch):
-    monkeypatch.setattr(elements, "_MARKUP_TAG", CountedTag())
+def test_a_text_twice_as_long_takes_twice_the_steps(malformed):
     once, twice = (steps_of("a " + malformed * (count // len(malformed))) for count in (2000, 4000))
     assert twice < 2.2 * once + 100
 
 
-def test_malformed_html_stays_text():
-    for malformed in ("<?", "<!--", "<![CDATA[", '<a "', "<a ='", "< b>", "<!"):
-        (block,) = protect(f"a {malformed} <b>x</b>", "html", Placeholders())
-        assert block.text == f"a {malformed} x", malformed
+def test_malformed_html_has_the_text_that_a_browser_shows():
+    for malformed, text in {
+        **{"<?": "a x", "<!": "a x", "</3": "a x", '<a "': "a x", "<a ='": "a x"},
+        **{"<!--": "a", "<![CDATA[": "a", '<a b="': "a", "<a b='": "a", "<script>": "a"},
+        **{"< b>": "a < b> x", "<3": "a <3 x", "<": "a < x", "<title>": "a"},
+    }.items():
+        block, *others = protect(f"a {malformed} <b>x</b>", "html", Placeholders())
+        assert block.text_to_read.strip() == text, malformed
+        assert [other.text for other in others] == ["<b>x</b>"] * (malformed == "<title>")

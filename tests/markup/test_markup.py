@@ -108,7 +108,7 @@ def test_a_language_may_have_a_space_between_a_placeholder_and_the_sign_at_an_en
 BLOCKS = """
     address blockquote button caption center dd details dialog dir div dl dt fieldset figcaption
     figure footer form h1 h2 h3 h4 h5 h6 header hgroup legend li listing main menu nav ol option p
-    pre search section summary table tbody td textarea tfoot th thead title tr ul article aside body
+    pre search section summary table tbody td tfoot th thead tr ul article aside body label
 """.split()
 
 
@@ -121,6 +121,15 @@ def test_blocks_of_html_are_separate_texts_for_the_model(name):
     expected = f"<{name}>TWO ONE</{name}><{name} id=1><b>FOUR</b> THREE</{name}>"
     assert translation.text == expected
     assert [len(part.tokens) for part in translation.parts] == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["title", "textarea"])
+def test_a_block_of_text_has_no_tags(name):
+    engine = SayingEngine(in_order)
+    source = f"<{name}>a &amp; <b> <!-- c</{name}>"
+    (translation,) = Translator(engine).translate([source], markup="html")
+    assert engine.texts == ["a & <b> <!-- c"]
+    assert translation.text == f"<{name}>A &amp; &lt;B&gt; &lt;!-- C</{name}>"
 
 
 @pytest.mark.parametrize("name", ["b", "br/", "img", "span", "a", "my-element"])
@@ -143,6 +152,12 @@ def test_other_elements_do_not_separate_texts(name):
             "<address>a b<br>c <i>d<br>e</i></address><br>f g<br>h <address>i<br>j",
             ["a b", "c d", "e", "f g h", "i j"],
             None,
+        ),
+        # Links of a menu.
+        (
+            "<nav><a>a b</a> | <a>c</a> d e</nav> <a>g</a> <a>h</a>",
+            ["a b", "c", "d e", "g h"],
+            "<nav><a>B A</a> | <a>C</a> E D</nav> <a>H</a> <a>G</a>",
         ),
         # Blocks without letters.
         ("<td>42</td><td>€ 1.299,00</td><td>👍 5</td><td>a 5</td>", ["a 5"], None),
@@ -215,6 +230,40 @@ def test_other_elements_are_translated(tag):
 
 def test_code_that_says_so_is_translated():
     assert translated("<code translate=' YES '>a</code>") == "<code translate=' YES '>A</code>"
+
+
+# A part that is translated separates texts.
+TRANSLATED_INSIDE = [
+    ("<p translate=no>a <b translate=yes>b <i>c</i></b> d</p>e", ["b c", "e"]),
+    ("a <code>b <i translate='yes'>c</i> d</code> e", ["a", "c", "e"]),
+    ("<div class=notranslate>a<p translate>b <code>c</code> d</p>e</div>", ["b X1 d"]),
+    ("<p translate=no>a<b translate=yes>b <i translate=no>c</i></b>", ["b X1"]),
+    ("<p translate=no>a<b translate=yes>b", [""]),  # without an end
+    ("a <i translate=no>b <b translate=yes>c</b> d<p>e", ["a", "c", "e"]),
+    # Elements in another language than the page's.
+    ("<html lang=en>a <i lang=fr>b</i> <i lang=en-GB>c</i> <i lang=''>d</i>", ["a X1 c d"]),
+    ("<html lang=en><p lang=fr>a<b lang=eng>b</b></p><b lang=fr translate=yes>c</b>", ["b"]),
+    ("<html lang=en><p lang=en translate=no>a<b lang=en>b</b></p><img lang=fr alt=c>", [""]),
+    ("<html xml:lang=en>a <i xml:lang=fr>b</i>", ["a X1"]),
+    ("<p lang=en>a</p><p lang=fr>b</p>", ["a", "b"]),  # The page does not name its language.
+    ("a <img translate=no alt='b'>", ["a"]),
+]
+
+
+@pytest.mark.parametrize(("source", "texts"), TRANSLATED_INSIDE)
+def test_an_element_says_for_the_elements_in_it_whether_they_are_translated(source, texts):
+    engine = SayingEngine(in_order, Placeholders())
+    (translation,) = Translator(engine).translate([source], markup="html")
+    assert engine.texts == texts and count_blocks(source) >= len(texts)
+    assert translation.text.lower() == source.lower()
+    capitals = re.findall("[A-Z]", re.sub("<[^>]*>", "", translation.text))
+    assert capitals == re.findall(r"[A-W]", "".join(texts).upper())
+
+
+def test_the_caller_names_the_language_before_the_page():
+    source = "<html lang=en><p>a</p><p lang=de>b</p><p lang=en>c</p>"
+    blocks = protect(source, "html", Placeholders(), language="de")
+    assert [block.text for block in blocks] == ["a", "b"]
 
 
 def test_an_element_without_its_end_ends_with_the_element_around_it():
