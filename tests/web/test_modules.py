@@ -150,7 +150,7 @@ TEXTS = [
 TEXTS += [("zh", "".join(PAGE["Chinese"])), (None, "  One.  Two! \n\n Three?\n")]
 TEXTS += [("en", "1. First item.\n2) Second."), ("de", "Herr M. Gold kam."), ("en", "")]
 TEXTS += [
-    ("en", "  One\ttwo.   \n\n Three    four  \t\n"),
+    ("en", "  One\ttwo.   \n\n Three   four  \t\n"),
     ("en", " \n "),
     ("xx_Latn!", "One. Two."),
 ]
@@ -187,7 +187,7 @@ CASES = [
     ("en", "TWO DOGS"),
     ("es", "NÚMERO Nº 2"),
     ("en", "SHOULD I SEE?"),
-    ("en", "SNOW"),
+    ("en", "SNOWMAN"),
     ("en", "Two DOGS"),
     ("de", "DIE GROẞE STRASSE"),
 ]
