@@ -2,12 +2,14 @@
 
 python -m benchmarks.texts paragraphs --model RUN --source FILE [--reference FILE]
 python -m benchmarks.texts capitals --model RUN --source FILE [--reference FILE]
+python -m benchmarks.texts terms --model RUN --source FILE
 python -m benchmarks.texts speed --model RUN --source FILE
 """
 
 import collections
 import html
 import itertools
+import unittest.mock
 from collections.abc import Callable, Sequence
 
 from benchmarks import command_line
@@ -15,7 +17,22 @@ from benchmarks.command_line import Report, log, markdown
 from benchmarks.measure import in_turns
 from keras_transformer import Translator
 from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.decoding.search_options import DecodingOptions
+from keras_transformer.steps.glossary import Glossary
 from keras_transformer.training import evaluate
+
+# English nouns and Portuguese words for them, of which a model may prefer others.
+TERMS = """
+dog cachorro, horse cavalo, bicycle bicicleta, guitar viola, street avenida, beach praia,
+ball bola de jogo, boat embarcação, building edifício, bus autocarro, car automóvel, girl moça,
+boy rapaz, lake lagoa, shirt camiseta, hat boné, jacket casaco, tree árvore, wall parede,
+water água, snow neve, sidewalk calçada, soccer futebol de campo, bench banco de jardim,
+camera máquina fotográfica, train comboio, woman senhora, man sujeito, child criança, cat gato,
+market mercado municipal, restaurant casa de pasto, store loja, truck caminhão,
+skateboard prancha de skate, motorcycle mota, bridge ponte, fence vedação, crowd multidão,
+stage palco
+"""
+_MAX_OF_TERM = 4  # sentences
 
 
 def paragraphs(model: str, source: str, reference: str | None = None, size: int = 5) -> Report:
@@ -90,6 +107,48 @@ def capitals(model: str, source: str, reference: str | None = None, count: int =
     return Report(rows, markdown(rows))
 
 
+def terms(model: str, source: str, count: int = 100) -> Report:
+    """Translations with a term that the search forces, by beam size.
+
+    chrF compares them with the greedy translations without terms. Beams of 1, 2, 4 and 8 hypotheses
+    are searched as they are; the last row is `beam_size` 1 as `DecodingOptions.with_phrases`
+    raises it.
+
+    Args:
+        model: Run directory of an English-Portuguese model.
+        source: English sentences, one per line. Those with one of `TERMS` are translated.
+        count: Number of sentences.
+    """
+    translator = Translator.load(model)
+    glossary = Glossary(term.strip().split(" ", 1) for term in TERMS.replace("\n", " ").split(","))
+    chosen, counts = [], collections.Counter[str]()
+    for line in read_lines(source):
+        found = [match.translation for match in glossary.matches(line)]
+        if len(found) == 1 and counts[found[0]] < _MAX_OF_TERM and len(chosen) < count:
+            counts[found[0]] += 1
+            chosen.append((line, found[0]))
+    lines, expected = zip(*chosen, strict=True)
+    references = [one.text for one in translator.translate(lines, beam_size=1)]
+    rows = [_terms_row("no terms, greedy", references, references, expected)]
+    for beam_size in (1, 2, 4, 8):
+        with unittest.mock.patch.object(DecodingOptions, "with_phrases", lambda self, size: self):
+            found = translator.translate(lines, glossary=glossary, beam_size=beam_size)
+        texts = [one.text for one in found]
+        rows.append(_terms_row(f"beam of {beam_size}", texts, references, expected))
+    texts = [one.text for one in translator.translate(lines, glossary=glossary, beam_size=1)]
+    rows.append(_terms_row("beam by the number of tokens", texts, references, expected))
+    return Report(rows, markdown(rows))
+
+
+def _terms_row(way, texts, references, terms):
+    pairs = list(zip(texts, terms, strict=True))
+    row = {"search": way, "with the term": sum(term in text for text, term in pairs)}
+    row["begin with it"] = sum(text.lower().startswith(term) for text, term in pairs)
+    row["chrF"] = f"{evaluate(texts, references)['chrf']:.1f}"
+    log(row)
+    return row
+
+
 def speed(model: str, source: str, rounds: int = 5, page_kilobytes: int = 200) -> Report:
     """Seconds of lines and of texts made of them, in turns; and of a page of HTML.
 
@@ -150,7 +209,7 @@ def _page(lines, size):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(paragraphs, capitals, speed, arguments=arguments)
+    command_line.run(paragraphs, capitals, terms, speed, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -51,9 +51,8 @@ FILTERS = {
 _LARGEST_EXPONENT, _LARGEST_PRICE = 10, 1e6
 # Minus infinity bans an id.
 _Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=_LARGEST_PRICE)]
-LEAST_BEAMS_WITH_PHRASES = 4
-"""Least beam size of sentences with phrases. With one hypothesis, a phrase is always written first.
-`docs/howto/control_output.md` shows the quality by beam size."""
+# Beam sizes of sentences with phrases: powers of two, because each is a program of its own.
+_LEAST_BEAM_OF_PHRASES, _LARGEST_BEAM_OF_PHRASES = 4, 32
 _MAX_LENGTH_RATIO = "as a multiple of the source's, plus 10 without `length_normalization: marian`"
 # Options of at least one ranking, in the order of their first ranking.
 _RANKING_NUMBERS = tuple(
@@ -215,12 +214,21 @@ class DecodingOptions(RunSearchOptions):
         """Number of hypotheses of a sentence that are extended at once."""
         return self.n_best if self.sampling else self.beam_size
 
-    @property
-    def with_phrases(self) -> "DecodingOptions":
-        """Options of sentences with phrases, with a beam that can hold them."""
-        if self.sampling or self.beam_size >= LEAST_BEAMS_WITH_PHRASES:
+    def with_phrases(self, num_tokens: int) -> "DecodingOptions":
+        """Returns the options of a sentence, with a beam that can hold its phrases.
+
+        The beam has a place for each number of phrase tokens, from none to all. A smaller beam has
+        only hypotheses that begin with the phrases. See `docs/howto/control_output.md`.
+
+        Args:
+            num_tokens: Number of tokens of all phrases.
+        """
+        beam_size = _LEAST_BEAM_OF_PHRASES
+        while beam_size <= num_tokens and beam_size < _LARGEST_BEAM_OF_PHRASES:
+            beam_size *= 2
+        if self.sampling or not num_tokens or self.beam_size >= beam_size:
             return self
-        return dataclasses.replace(self, beam_size=LEAST_BEAMS_WITH_PHRASES)
+        return dataclasses.replace(self, beam_size=beam_size)
 
     @property
     def ranking_class(self) -> type[Ranking]:

@@ -195,8 +195,8 @@ class Engine:
                 conversation cannot be split; truncation removes its oldest turns.
             phrases: For each text a list of phrases that its translation must contain. Each phrase
                 begins at the beginning of a word, and occurs as often as it is listed; see
-                `decoding.Constraints`. A text with phrases has a beam of at least 4 hypotheses; it
-                should have as many as its phrases have tokens.
+                `decoding.Constraints`. The beam of a text with phrases is as large as they need: at
+                least 4, and from 4 tokens on 8, 16 or 32.
             source_language: Code of the texts' language, or the model's name of it; or a list with
                 a code for each text. Needed only where the model has several such languages, and
                 a token for them.

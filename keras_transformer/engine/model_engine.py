@@ -170,17 +170,21 @@ class ModelEngine(IdsEngine):
 
     def search(self, jobs, request):
         jobs = self._with_prompts(jobs)
-        longest = max(len(job.source) for job in jobs)
-        largest = request
-        if any(job.phrases for job in jobs):
-            largest = dataclasses.replace(request, options=request.options.with_phrases)
-            if largest.options != request.options:
-                sizes = f"{largest.options.beam_size} instead of {request.options.beam_size}"
-                line = f"Texts with phrases are searched with `beam_size` {sizes}."
+        # A sentence is searched with the same beam, whatever phrases the others have.
+        sizes = [sum(map(len, job.phrases)) for job in jobs]
+        options_by_size = {size: request.options.with_phrases(size) for size in {*sizes}}
+        results: dict[int, list[Translation]] = {}
+        for options in sorted({*options_by_size.values()}, key=lambda options: options.beams):
+            indices = [i for i, size in enumerate(sizes) if options_by_size[size] == options]
+            if options != request.options:
+                beams = f"{options.beam_size} instead of {request.options.beam_size}"
+                line = f"Texts with phrases are searched with `beam_size` {beams}."
                 warnings.warn(line, stacklevel=4)
-        rows = self._rows(largest, len(jobs), longest)
-        results = self._scheduler.search(jobs, request.options, rows)
-        return list(map(translations_of, results))
+            longest = max(len(jobs[i].source) for i in indices)
+            rows = self._rows(dataclasses.replace(request, options=options), len(indices), longest)
+            found = self._scheduler.search([jobs[i] for i in indices], options, rows)
+            results |= zip(indices, map(translations_of, found), strict=True)
+        return [results[index] for index in range(len(jobs))]
 
     def programs(self, texts: Sequence[str], **options: Any) -> Iterator[Program]:
         """Yields the programs that `translate` of these texts needs, traced and not compiled.

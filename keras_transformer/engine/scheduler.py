@@ -146,18 +146,14 @@ class Scheduler:
         """Returns the `Hypotheses` of each job, arrays without the batch's axis.
 
         A list of candidates has room for at least `least_candidates`. Sentences with phrases need
-        another strategy, `options.with_phrases`, and so separate batches: other sentences in a
-        batch change no result.
+        another strategy, and so separate batches: other sentences in a batch change no result.
         """
         results: dict[int, Hypotheses] = {}
         for with_phrases in (False, True):
             indices = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
             if indices:
                 hypotheses = self._search_batches(
-                    [jobs[i] for i in indices],
-                    options.with_phrases if with_phrases else options,
-                    batch_size,
-                    least_candidates,
+                    [jobs[i] for i in indices], options, batch_size, least_candidates
                 )
                 results |= zip(indices, hypotheses, strict=True)
         return [results[index] for index in range(len(jobs))]

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import texts
 from keras_transformer import Translation, Translator
+from keras_transformer.decoding.search_options import DecodingOptions
+from keras_transformer.steps.glossary import Glossary
 from keras_transformer.steps.sentences import SentencesStep
 from keras_transformer.text.sentences import TextRules
 
@@ -75,3 +77,31 @@ def test_lines_a_text_of_them_and_a_page_take_turns(call):
         calls[3][3] == {"markup": "html"}
         and "<p>One dogs play here. <b>Two</b> dogs play here. Three" in page[0]
     )
+
+
+def test_terms_are_counted_and_the_rest_is_compared_with_translations_without_them(
+    monkeypatch, tmp_path, capsys
+):
+    terms = Glossary([("dog", "cachorro"), ("cat", "gato")])
+
+    class Forces:
+        def translate(self, lines, beam_size, glossary=None):
+            rows = [(line, [match.translation for match in terms.matches(line)]) for line in lines]
+            size = DecodingOptions(beam_size=beam_size).with_phrases(1).beam_size
+            return [
+                Translation(line if glossary is None else self.forced(line, term, size), 0.0)
+                for line, (term,) in rows
+            ]
+
+        @staticmethod
+        def forced(line, term, beam_size):
+            return f"{term} {line}" if beam_size == 1 else line.replace("dog", term)
+
+    monkeypatch.setattr(Translator, "load", lambda path: Forces())
+    lines = [f"The dog plays number {number}." for number in range(9)] + ["A dog, a cat.", "None."]
+    (tmp_path / "source").write_text("".join(line + "\n" for line in lines), "utf-8")
+    texts.main(["terms", "--model", "run", "--source", str(tmp_path / "source")])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["with the term"] for row in rows] == [0, 4, 4, 4, 4, 4]  # at most 4 with a term
+    assert [row["begin with it"] for row in rows] == [0, 4, 0, 0, 0, 0]
+    assert float(rows[0]["chrF"]) == 100 > float(rows[2]["chrF"])

@@ -155,3 +155,14 @@ def test_samples_have_the_seed_of_the_options_unless_seeds_are_given():
     np.testing.assert_array_equal(search_arguments(options, SOURCE, 9).seeds, [11, 11])
     np.testing.assert_array_equal(search_arguments(options, SOURCE, 9, [3, 4]).seeds, [3, 4])
     assert search_arguments(DecodingOptions(), SOURCE, 9).seeds is None
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 99])
+def test_the_beam_of_phrases_has_a_place_for_each_number_of_their_tokens(num_tokens):
+    least = next((size for size in (4, 8, 16, 32) if size > num_tokens), 32) if num_tokens else 0
+    for beam_size in (1, 2, 4, 5, 12, 64):
+        options = DecodingOptions(beam_size=beam_size, min_length=3)
+        expected = DecodingOptions(beam_size=max(beam_size, least), min_length=3)
+        assert options.with_phrases(num_tokens) == expected
+    sampling = DecodingOptions(sampling=True, n_best=2)
+    assert sampling.with_phrases(num_tokens) == sampling  # which the search refuses

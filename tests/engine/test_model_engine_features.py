@@ -369,14 +369,17 @@ def test_each_translation_has_its_phrases_whatever_the_others_have(policy):
 @pytest.mark.tensorflow
 @pytest.mark.filterwarnings("error")
 def test_phrases_are_searched_with_a_beam_that_can_hold_them_and_other_texts_as_asked(engine):
-    phrases = [["9 9"], [], ["4 16"], []]
-    greedy = engine.translate(TEXTS[:4], beam_size=1)
-    wide = engine.translate(TEXTS[:4], beam_size=4, phrases=phrases)
-    with pytest.warns(UserWarning, match="with phrases are searched with `beam_size` 4 instead"):
+    phrases = [["9 9"], [], ["4 16", "5 7"], []]
+    with pytest.warns(UserWarning, match="`beam_size` 4 instead of 1") as four:
         narrow = engine.translate(TEXTS[:4], beam_size=1, phrases=phrases)
-    for index, of_text in enumerate(phrases):
-        assert narrow[index].ids == (wide if of_text else greedy)[index].ids
-    engine.translate(["5"], beam_size=5, phrases=[["7"]])  # As asked, without a line.
+    assert [str(line.message)[-24:] for line in four] == [
+        f"`beam_size` {size} instead of 1."[-24:] for size in (4, 8)
+    ]
+    for index, beam_size in enumerate([4, 1, 8, 1]):
+        alone = engine.translate(
+            TEXTS[index : index + 1], beam_size=beam_size, phrases=phrases[index : index + 1]
+        )
+        assert narrow[index].ids == alone[0].ids
 
 
 @pytest.mark.tensorflow
