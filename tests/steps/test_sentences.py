@@ -385,7 +385,8 @@ def test_equal_sentences_have_seeds_of_their_own_which_depend_on_nothing_else(ma
     assert seeds("Yes. Yes.")[0] in (0, None) and len({*seeds("Yes. Yes.")}) == 2
     engine = SentenceEngine()
     Translator(engine).translate(["Yes. No.", "So. Yes."], sampling=True, seed=[3, 4])
-    assert engine.options["seed"][:2] == tuple(of_text[:2])
+    assert engine.options["seed"][:3] == (*of_text[:2], 4)
+    assert engine.options["seed"][3] == seeds("So. Yes.", seed=4)[1] not in of_text
     translate("Yes. Yes.", engine, sampling=True, seed="x")
     assert engine.options["seed"] == ("x", "x")  # The engine refuses it.
     translate("Yes. Yes.", engine)
