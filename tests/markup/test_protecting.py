@@ -44,6 +44,7 @@ def test_a_word_stands_for_an_item(source, markup):
         ("Set {a}, {b}.", "X2s X1-Datei X2“X1", "{b}s {a}-Datei“"),  # Each is written once.
         ("X4 is {a}", "X4 e X1, X3", "X4 e {a},"),  # A name that the source lacks is invented.
         ("as {a}{b} {c}", "wie X1 X2", "wie {a}{b} {c}"),
+        ("one <b> {a} </b> three", "eins X1 drei", "eins <b>{a}</b> drei"),
         # Without its name, an item is where its words are.
         ("one two {a} three", "eins zwei drei", "eins zwei {a} drei"),
         ("one <b>{a}</b>, three", "eins drei", "eins <b>{a}</b> drei"),
