@@ -8,13 +8,12 @@ import pytest
 from keras_transformer.documents import (
     dividing,
     heading_links,
-    html,
     markdown,
     markdown_parser,
     markdown_passage,
 )
 
-MODULES = dividing, heading_links, html, markdown, markdown_parser, markdown_passage
+MODULES = dividing, heading_links, markdown, markdown_parser, markdown_passage
 PATTERNS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": pattern
     for module in MODULES
