@@ -83,7 +83,7 @@ class Span:
         stop: Offset of the end of its content.
         is_element: False for a single tag or item.
         min_words: Least number of words of a translation for it and the elements in it.
-        has_signs: Whether it has signs and no words.
+        has_text: Whether it has words or signs.
         children: Spans in it.
     """
 
@@ -93,7 +93,7 @@ class Span:
     stop: int
     is_element: bool = False
     min_words: int = 0
-    has_signs: bool = False
+    has_text: bool = False
     children: list["Span"] = dataclasses.field(default_factory=list)
 
 
@@ -425,7 +425,6 @@ class _Writer:
             around.append(span)
         span.last, span.stop = last, self._size if last is None else self._source_parts[last].start
         inside = sum(child.min_words for child in span.children)
-        has_text, has_words = self._signs > before[0], self._words > before[1]
-        span.min_words = max(inside, int(has_words))
-        span.has_signs = has_text and not has_words
+        span.has_text = self._signs > before[0]
+        span.min_words = max(inside, int(self._words > before[1]))
         self._spans = around

@@ -168,7 +168,7 @@ class _TargetSpans:
             if span.is_element
             and index not in ranges
             and self._before[span.stop] > self._before[span.start]
-            and (span.min_words or span.has_signs or self._has_written_item(span))
+            and (span.has_text or self._has_written_item(span))
         }
         if elements and begin < end:
             ranges |= _ElementRanges(self._alignment, elements, begin, end).chosen()

@@ -110,6 +110,10 @@ def test_elements_in_the_language_of_the_page_name_that_of_the_translation():
         '<code lang=en>d</code><input lang="pt-BR"><i translate=no lang=en>e</i><i lang>f</i>'
     )
     assert translate_document(translator, page.encode(), ".html").decode() == expected
+    for page, expected in [("<html lang=de><p lang=fr>", '<html lang="pt-BR"><p lang=fr>')] + [
+        ("<html lang><p>", "<html lang><p>")
+    ]:
+        assert translate_document(translator, page.encode(), ".html").decode() == expected
     part = '<p lang="en">a</p><p lang="fr">b</p>'  # It does not name its language.
     expected = part.replace('"en"', '"pt-BR"')
     assert translate_document(translator, part.encode(), ".html").decode() == expected

@@ -76,12 +76,12 @@ def test_an_element_around_a_sign_encloses_the_sign_or_nothing(signs):
     """The first word attends to the sign, and so does the sign, if the model writes it."""
     (block,) = protect(f"one<b>{signs}</b> two", "html", Placeholders())
     for written in ("", signs):
-        tokens = ("▁ONE", *written, "▁TWO")
+        tokens = ("▁eins", *written, "▁zwei")
         sources = ("▁one", *signs, "▁two")
         weights = np.zeros((len(tokens), len(sources)))
         weights[:-1, 1], weights[-1, -1] = 1, 1
         text = "".join(tokens).replace("▁", " ").strip()
         sides = {"tokens": tokens, "source_tokens": sources, "alignment": weights}
         result = restore(Translation(text, 0.0, **sides), block).text
-        assert re.sub("</?b>", "", result) == text
+        assert re.sub("</?b>", "", result).strip() == text
         assert f"<b>{written}</b>" in result

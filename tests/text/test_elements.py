@@ -27,6 +27,7 @@ b⟪<iframe><p></IFRAME/x>⟫c⟪<xmp><b></xmp>⟫
 c ⟪<script><!--><script></script>⟫d
 ⟪<title>⟫a <b> <!-- c </titles>⟪</title>⟫d⟪<textarea>⟫<p>⟪</TEXTAREA >⟫ ⟪<script src="a"/>⟫
 a⟪<title/>⟫⟪<b>⟫c⟪</b>⟫
+⟪<script><!-- <script> <!-- </script> --></script>⟫e
 a ⟪<!-- b <p>c</p>⟫
 a ⟪<a href="b>c</a> d⟫
 a ⟪<b c⟫
