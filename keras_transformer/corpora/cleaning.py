@@ -17,7 +17,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from keras_transformer.corpora.rules import RULES, PairRules, skeleton, without_escapes
+from keras_transformer.corpora.rules import (
+    RULES,
+    PairRules,
+    skeleton,
+    with_numbers,
+    without_escapes,
+)
 from keras_transformer.corpora.translation_memory import TranslationMemory
 from keras_transformer.data import iterate_pairs
 from keras_transformer.data.pairs import are_first, pair_hash
@@ -48,7 +54,7 @@ class CleanOptions(PairRules):
     duplicates: Literal["near", "exact", "keep"] = option(
         "near",
         "Duplicates, of which only the first is kept: equal pairs (exact), or pairs that are equal "
-        "except for case, accents, digits, punctuation and spaces (near).",
+        "except for case, accents, punctuation and spaces (near). Numbers must be equal.",
         strict=None,
     )
     escapes: Literal["undo", "keep"] = option(
@@ -252,7 +258,7 @@ def _examine(pairs, options, held_out):
         if reason is None and held_out and not held_out.isdisjoint(map(_hash_of, pair)):
             reason = "held_out"
         reasons[index] = _CODES[reason]
-        letters = list(map(skeleton, pair)) if options.duplicates == "near" else pair
+        letters = list(map(with_numbers, pair)) if options.duplicates == "near" else pair
         hashes[index] = pair_hash(*(letters if any(letters) else pair))
     return reasons, hashes
 

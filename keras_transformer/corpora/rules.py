@@ -315,11 +315,20 @@ def _unescaped(match):
 
 
 def skeleton(text: str) -> str:
-    """Returns the letters of a text without case and accents, which near-duplicates share."""
+    """Returns the letters of a text without case and accents."""
     text = text.casefold()
     if text.isascii():
         return "".join(filter(str.isalpha, text))
     return "".join(filter(_is_letter, unicodedata.normalize("NFKD", text)))
+
+
+def with_numbers(text: str) -> str:
+    """Returns what near-duplicates share: the skeleton of a text, then its numbers.
+
+    >>> with_numbers("Only 9.50 EUR!"), with_numbers("only EUR 950")
+    ('onlyeur 9 50', 'onlyeur 950')
+    """
+    return " ".join([skeleton(text), *_NUMBER.findall(_with_ascii_digits(text))])
 
 
 def _is_letter(character):

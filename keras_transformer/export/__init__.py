@@ -94,11 +94,17 @@ def export_run(
         search_options = {name: value for name, value in defaults.items() if name in names}
         if "shortlist" in names and engine.shortlist is not None and folder.origin():
             search_options["shortlist"] = True
-        # Marian has a stop rule of its own.
-        if lacking := defaults.keys() - names - {"early_stopping"}:
-            values = ", ".join(f"{name}={defaults[name]!r}" for name in sorted(lacking))
+        if lacking := _lacking_options(exporter, defaults, names):
+            values = ", ".join(f"{name}={value!r}" for name, value in sorted(lacking.items()))
             show(f"The export searches without options of the run, so texts may differ: {values}")
     about = folder.described_origin(), folder.training_summary()
     options = {**search_options, **options}
     with last_use():
         return exporter.export(engine, output, texts, overwrite, *about, **options)
+
+
+def _lacking_options(exporter, defaults, names):
+    """Returns the search options of a run that an export neither takes nor always has."""
+    taken = {*names, "early_stopping"}  # Marian has a stop rule of its own.
+    always = exporter.search.items()
+    return {name: defaults[name] for name, _ in defaults.items() - always if name not in taken}

@@ -94,6 +94,7 @@ class Exporter(abc.ABC):
             manifest's fields and `readme_fields`.
         has_quantized_layers: Whether the format takes a model after Keras' `quantize`.
         has_model_card: Whether the README tells how the model was trained.
+        search: Values of search options that the format's program always has.
     """
 
     packages: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ class Exporter(abc.ABC):
     template = "readme.md"
     has_quantized_layers = False
     has_model_card = False
+    search: Mapping[str, Any] = {}
 
     @property
     def format(self) -> Format:

@@ -73,18 +73,20 @@ class ForeignExporter(Exporter):
         config = engine.model.config
         check_transformer(config, self.purpose)
         check_portable(config, self.purpose)
+        # First: a model such as M2M100 has other positions than the format, too.
+        if engine.languages is not None and not engine.languages.are_tags_of(
+            engine.source_tokenizer
+        ):
+            rule = f"{self.purpose} names languages by tokens in texts, such as >>de<<"
+            tokens = ", ".join([*engine.languages.tokens.values()][:3])
+            advice = "Export for saved_model, litert or ctranslate2"
+            raise InputError(f"{rule}. Received: {tokens}. {advice}.")
         whole_words = {"whole_words": engine.source_tokenizer.whole_words}
         received = vars(config) | vars(options) | whole_words
         for name, allowed in (_VALUES | dict(self.values)).items():
             if received[name] not in allowed:
                 rule = f"{self.rule} `{name}` {' or '.join(map(repr, allowed))}"
                 raise InputError(f"{rule}. Received: {received[name]!r}.{self.advice}")
-        if engine.languages is not None and not engine.languages.are_tags_of(
-            engine.source_tokenizer
-        ):
-            rule = f"{self.purpose} names languages by tokens in texts, such as >>de<<"
-            received_tokens = ", ".join([*engine.languages.tokens.values()][:3])
-            raise InputError(f"{rule}. Received: {received_tokens}. Choose another format.")
         return dict(vars(options))
 
     def difference(self, engine: "ModelEngine") -> str:

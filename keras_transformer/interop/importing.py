@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,7 @@ from keras_transformer.runs.model_file import WEIGHT_DTYPES, save_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RunFiles
 from keras_transformer.runs.sections import DecodingSection
 from keras_transformer.text import Tokenizer
+from keras_transformer.text.languages import languages_of_pair, languages_of_tags
 from keras_transformer.text.sentences import TextRules
 
 if TYPE_CHECKING:
@@ -35,6 +37,13 @@ __all__ = ["ImportedModel", "import_model", "import_run"]
 
 _LEVELS, _SHOWN_FOLDERS = 2, 8  # below a folder, where its model is looked for
 # Folders of programs, in the order in which they recognize a model's folder. Each may be deleted.
+# Names of models with their languages: in lists, of OPUS-MT, and of the files of Firefox.
+_CODE = "([a-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}))?)"
+_DIRECTIONS = [
+    re.compile(rf"{start}{_CODE}-{_CODE}(?![\w-])")
+    for start in ("^(?:firefox|argos):", r"(?:^|[/\\])opus-mt-(?:tc-[a-z]+-)?")
+]
+_DIRECTIONS.append(re.compile(r"^model\.([a-z]{2})([a-z]{2})\."))
 _PROGRAMS = ("argos", "ctranslate2", "hugging_face", "marian")
 
 
@@ -235,7 +244,10 @@ def import_run(
             imported, foreign_model = _import(local, sentencepiece, dtype)
             origin = local.origin(model_folder(local.folder))
             origin = parse_options(OriginSection, origin, f"{folder}: ")
+            languages = foreign_model.languages or _languages_of_names(local)
         model, source_tokenizer, target_tokenizer, decoding = imported
+        if not (languages and languages.tokens) and languages_of_tags(source_tokenizer.tag_tokens):
+            languages = None  # The vocabulary tells them.
         for line in _lacking_signs(source_tokenizer, target_tokenizer):
             show(f"{run.path}: {line}")
         fields = model.config.to_dict()
@@ -259,12 +271,19 @@ def import_run(
         show(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             tokenizers = source_tokenizer, target_tokenizer
-            new_run.write_start(sections, tokenizers, {}, foreign_model.languages)
+            new_run.write_start(sections, tokenizers, {}, languages)
             new_run.write_sample_pairs((text, "") for text in texts)
             if foreign_model.shortlist is not None:
                 foreign_model.shortlist.save(new_run.shortlist_file)
             save_model(model, new_run.model_file)
     return str(output)
+
+
+def _languages_of_names(local: LocalModel):
+    """Returns the languages that a model's name or the name of a Firefox file tells, or None."""
+    names = local.name, *(path.name for path in sorted(local.folder.rglob("model.*.bin")))
+    pairs = (pattern.search(name) for name in names for pattern in _DIRECTIONS)
+    return next((languages_of_pair(*pair.groups()) for pair in pairs if pair), None)
 
 
 def _lacking_signs(source_tokenizer, target_tokenizer):

@@ -204,14 +204,17 @@ class RunFiles:
         return read_json(self.metrics_file, noun="the metrics of a training")
 
     def training_summary(self) -> dict[str, Any]:
-        """Returns what a model card says: training texts, and BLEU if training measured it.
+        """Returns what a model card says: licence, training texts, and BLEU if it was measured.
 
         The texts have their names in the recipe, without folders of this machine.
         """
         with readable(self.recipe_file, "a recipe"):
             names = self._training_files()
+        about: dict[str, Any] = {"training_texts": names}
+        if licence := self.origin().get("licence"):
+            about["licence"] = licence
         if not (metrics := self.metrics()):
-            return {"training_texts": names}
+            return about
         with readable(self.metrics_file, "the metrics of a training"):
             average, measure = metrics.get("average") or {}, {}
             bleu = metrics.get("best_validation_bleu")
@@ -220,7 +223,7 @@ class RunFiles:
             if bleu is not None:
                 signature = metrics.get("validation_signatures", {}).get("bleu")
                 measure = {"validation_bleu": round(bleu, 2), "bleu_signature": signature}
-        return {"training_texts": names, **measure}
+        return {**about, **measure}
 
     def _training_files(self):
         data = self._section("data")

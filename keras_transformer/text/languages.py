@@ -553,6 +553,27 @@ def named_directions(
     return [(source or named[0], target) for source, target in directions]
 
 
+def languages_of_pair(source: str, target: str) -> Languages | None:
+    """Returns the languages of a model of one direction, None unless both codes are languages.
+
+    A family of languages, such as `gem`, is not a language.
+
+    >>> languages_of_pair("eng", "pt_br").directions
+    (('en', 'pt-BR'),)
+    >>> languages_of_pair("gem", "en"), languages_of_pair("en", "xx")
+    (None, None)
+    """
+    from babel.core import get_global
+
+    if not all(map(is_known, (source, target))):
+        return None
+    codes = [language_code(code) for code in (source, target)]
+    with_script = get_global("likely_subtags")
+    if any(code.partition("-")[0] not in with_script for code in codes):
+        return None
+    return Languages(directions=(tuple(codes),))
+
+
 def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
     """Returns the languages of an imported model whose texts begin with tags such as `>>epo<<`."""
     tokens = {name: token for name, token in tag_tokens.items() if language_in_tag(token)}

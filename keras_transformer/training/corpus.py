@@ -412,7 +412,7 @@ def languages_of(recipe: Recipe, run: RunFiles | None = None, where: str = "") -
     """
     named = recipe.data.languages
     languages = None if run is None else run.languages()
-    if languages is not None or named is None:
+    if named is None or (languages is not None and (languages.tokens or not named.tokens)):
         return languages
     if run is None:
         recipe.data.check_codes(where)

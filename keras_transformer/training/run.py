@@ -111,10 +111,15 @@ class Run:
             save_without_optimizer(self.model, folder.base_file)
         if not folder.sample_pairs_file.exists():
             folder.write_sample_pairs(self.validation[:MAX_SAMPLE_PAIRS])
-        if self.recipe.training.shortlist and not folder.shortlist_file.exists():
+        if folder.shortlist_file.exists():
+            return
+        if self.recipe.training.shortlist:
             show("making the shortlist")
             shortlist = load(LEARN_SHORTLIST)(self.datasets["train"].pairs, *self.tokenizers)
             shortlist.save(folder.shortlist_file)
+        elif not self.is_resumed and (origin := origin_of(self.recipe)) is not None:
+            if (shortlist := origin.shortlist()) is not None:  # Its vocabularies are this run's.
+                shortlist.save(folder.shortlist_file)
 
     def model_and_start(self) -> tuple[keras.Model, MidEpochState]:
         """Returns the compiled model of the last checkpoint, or a new model, and its state."""

@@ -100,7 +100,7 @@ def test_the_report_counts_and_shows_what_each_rule_has_dropped(cleaned):
 @pytest.mark.parametrize("duplicates", ["near", "exact", "keep"])
 def test_duplicates_are_those_that_comparing_all_pairs_finds(tmp_path, monkeypatch, duplicates):
     rng = random.Random(7)
-    words = ["to", "To", "t o", "be,", "be", "or", "5", "not"]
+    words = ["to", "To", "t o", "be,", "be", "or", "5", "5.0", "50"]
     text = lambda end: " ".join(rng.choices(words, k=rng.randint(1, 2))) + end  # noqa: E731
     pairs = [(text("a"), text("b")) for _ in range(700)]
     # Chunks and parts of the hashes that cut the corpus in many places.
@@ -111,7 +111,9 @@ def test_duplicates_are_those_that_comparing_all_pairs_finds(tmp_path, monkeypat
     clean_corpora(corpora, out, processes=1, **options)
 
     def shape(text):
-        return re.sub(r"[^a-z]", "", text.lower()) if duplicates == "near" else text
+        if duplicates != "near":
+            return text
+        return re.sub(r"[^a-z]", "", text.lower()), re.findall(r"\d+", text)
 
     expected = []
     for pair in pairs:

@@ -21,13 +21,16 @@ from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.export import export_run
 from keras_transformer.files import locked_folder
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop import importing
 from keras_transformer.interop.foreign_model import Tensors
 from keras_transformer.interop.importing import import_model, import_run
+from keras_transformer.interop.local_model import LocalModel
 from keras_transformer.reading import file_digests
 from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.sentences import TextRules
 
 pytestmark = pytest.mark.tensorflow
@@ -239,6 +242,41 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     assert run(["import", str(TOYS / "opus"), "--output", str(output)]) == 2
     message = capsys.readouterr().err
     assert "exists already. Give --overwrite to replace it, or another --output." in message
+
+
+NAMED = [
+    ("firefox:en-fr", (), ("en", "fr")),
+    ("firefox:en-zh-Hant/base", (), ("en", "zh-Hant")),
+    ("argos:pt-en", (), ("pt", "en")),
+    ("Helsinki-NLP/opus-mt-en-de", (), ("en", "de")),
+    ("models/opus-mt-tc-big-eng-por", (), ("en", "pt")),
+    ("Helsinki-NLP/opus-mt-gem-en", (), None),  # Germanic languages
+    ("Helsinki-NLP/opus-mt-en-ROMANCE", (), None),
+    ("opus-mt-en-de-finetuned", (), None),
+    ("de-en", (), None),
+    ("student", ("model.enpt.intgemm.alphas.bin", "lex.50.50.enpt.s2t.bin"), ("en", "pt")),
+    ("student", ("model.intgemm8.bin", "model.xxyy.bin"), None),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "direction"), NAMED)
+def test_names_of_models_and_of_firefoxs_files_tell_the_languages(tmp_path, name, files, direction):
+    for file in files:
+        (tmp_path / file).touch()
+    languages = importing._languages_of_names(LocalModel(tmp_path, name))
+    assert (languages and languages.directions) == (direction and (direction,))
+
+
+def test_an_imported_run_knows_its_languages_and_exports_do_not_contradict(tmp_path, make_toy):
+    (tmp_path / "opus-mt-en-de").symlink_to(make_toy(tmp_path, "student"))
+    output = import_run(tmp_path / "opus-mt-en-de", tmp_path / "run")
+    assert RunFiles(output).languages() == Languages(directions=(("en", "de"),))
+    with pytest.raises(InputError, match="must be a direction of the model: en-de. Rec.*en-fr"):
+        export_run(output, tmp_path / "export", "marian", languages="en-fr")
+    translator = Translator.load(output)
+    assert translator.translate(SOURCES[:1], target_language="de")[0].text
+    with pytest.raises(InputError, match="fr"):
+        translator.translate(SOURCES[:1], target_language="fr")
 
 
 @pytest.mark.parametrize(("toy", "make"), [("opus", make_zip), ("student", make_tar)])

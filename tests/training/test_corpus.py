@@ -438,6 +438,20 @@ def test_a_model_s_own_codes_may_be_no_language_s(values):
         languages_of(recipe, run)
 
 
+def test_a_model_of_one_direction_does_not_learn_several_target_languages(values):
+    corpus = values["data"]["train"] | {"languages": "en-de"}
+    other = corpus | {"name": "other", "languages": "en-fr"}
+    values["data"]["train"] = [corpus | {"name": "one"}, other]
+    values["data"]["validation"]["languages"] = "en-de"
+    one_way = Languages(directions=(("en", "de"),))
+    tokenizers = (types.SimpleNamespace(tag_tokens={}),)
+    run = types.SimpleNamespace(
+        path="RUN", languages=lambda: one_way, tokenizers=lambda: tokenizers
+    )
+    with pytest.raises(InputError, match="RUN: its vocabulary must have tokens of languages"):
+        languages_of(Recipe.from_dict(values), run)
+
+
 # Sides whose tokens are source prefix, source suffix and target prefix, as models read them.
 SIDES = {
     "M2M100": ("source", None, "target"),

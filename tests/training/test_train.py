@@ -430,6 +430,9 @@ def test_a_resumed_run_keeps_its_origin_and_the_learning_rate_of_its_first_numbe
     assert again.recipe.training == dataclasses.replace(run.recipe.training, epochs=90)
     assert again.recipe.training.peak_learning_rate == 3e-5
     assert run.recipe.origin == again.recipe.origin == origin
+    shortlists = (one.shortlist_file.read_bytes() for one in (run.folder, RunFiles(start)))
+    assert next(shortlists) == next(shortlists)  # Both runs have one vocabulary.
+    assert run.folder.training_summary()["licence"] == "cc-by-nc-4.0"
 
 
 @pytest.mark.parametrize("begun", [DevicePlan(training_shapes=1, batch_tokens=200), DevicePlan()])

@@ -6,7 +6,7 @@ Which files argostranslate reads, and how it searches, was read in its versions 
 import json
 import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class ArgosExporter(CTranslate2Exporter):
 
     packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
+    search: Mapping[str, Any] = {**SEARCH, "word_penalty": 0.0}
 
     def resolve_export_options(
         self, engine: "ModelEngine", options: ArgosOptions

@@ -9,10 +9,12 @@ from keras_transformer.interop.ctranslate2 import reader as ctranslate2
 from keras_transformer.interop.foreign_model import ForeignModel
 from keras_transformer.options import received
 from keras_transformer.reading import read_json
+from keras_transformer.text.languages import languages_of_pair
 
 METADATA = "metadata.json"
 SEARCH = {**ctranslate2.SEARCH, "beam_size": 4, "length_penalty": 0.2}
 """Search options of Argos Translate."""
+_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}  # codes that only Argos Translate has
 
 
 def is_model(folder: Path) -> bool:
@@ -32,4 +34,6 @@ def read(folder: Path, sentencepiece: Sequence[str | os.PathLike] = ()) -> Forei
     names = [name if isinstance(name, str) else "an unnamed language" for name in names]
     model = ctranslate2.read(folder / "model", sentencepiece)
     notes = ("an Argos package, {:.80} to {:.80}".format(*names), *model.notes)
-    return model._replace(decoding=SEARCH, notes=notes)
+    codes = [str(metadata.get(f"{side}_code")) for side in ("from", "to")]
+    languages = languages_of_pair(*(_CODES.get(code, code) for code in codes))
+    return model._replace(decoding=SEARCH, notes=notes, languages=languages)

@@ -230,8 +230,9 @@ def check_convertible(config: Any) -> None:
             )
     if config.decoder != "attention":
         raise InputError(
-            "A conversion to CTranslate2 has self-attention in the decoder. Other decoders go into "
-            f"a SavedModel, a LiteRT file or a page. Received: model.decoder={config.decoder!r}."
+            "A conversion to CTranslate2 has self-attention in the decoder. Export other decoders "
+            "for saved_model, litert, web or marian. "
+            f"Received: model.decoder={config.decoder!r}."
         )
     require("ctranslate2", "CTranslate2", "ctranslate2")
     if config.activation not in _ACTIVATIONS:

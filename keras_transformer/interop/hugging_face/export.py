@@ -55,6 +55,7 @@ class HuggingFaceExporter(ForeignExporter):
 
     purpose = "An export to Hugging Face"
     rule = "transformers has no class for this model: it needs"
+    advice = " Export it for saved_model or litert, and a student of Marian for marian."
     values = _VALUES
     has_model_card = True
 
@@ -96,6 +97,9 @@ class HuggingFaceExporter(ForeignExporter):
         directions = named_directions(known, manifest["languages"])
         sides = [list(dict.fromkeys(filter(None, side))) for side in zip(*directions, strict=True)]
         languages = "".join(f"- {code}\n" for code in dict.fromkeys(itertools.chain(*sides)))
+        licence = manifest.get("licence")
+        has = {"the licence": licence, "the languages": languages}
+        missing = [name for name, value in has.items() if not value]
         sentences = []
         if texts := manifest.get("training_texts"):
             sentences.append(
@@ -110,7 +114,8 @@ class HuggingFaceExporter(ForeignExporter):
             "language_field": f"language:\n{languages}" if languages else "",
             "direction": "".join(map(_with_names, ("from", "to"), sides)),
             "training": "\n".join(["## Training", "", *sentences, "", ""]) if sentences else "",
-            "missing": "the data" if languages else "the languages and the data",
+            "licence": json.dumps(licence) if licence else "other",
+            "missing": _listed([*missing, "the data"]),
         }
 
 
@@ -119,8 +124,11 @@ def _with_names(word, codes):
     names = list(map(language_name, codes))
     if len(names) > _LISTED:
         names[_LISTED - 1 :] = [f"{len(names) - _LISTED + 1} more"]
-    listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    return f" {word} {listed}" if names else ""
+    return f" {word} {_listed(names)}" if names else ""
+
+
+def _listed(names):
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _show_other_search(values):

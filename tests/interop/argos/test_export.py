@@ -11,13 +11,16 @@ from device_plans import ONE_GRAPH
 from keras_transformer import Tokenizer
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export import exporter_of
+from keras_transformer.export import _lacking_options, exporter_of
 from keras_transformer.formats import FORMATS
 from keras_transformer.interop.argos.export_options import ArgosOptions
+from keras_transformer.interop.argos.reader import SEARCH
 from keras_transformer.interop.importing import import_model
+from keras_transformer.runs.sections import DecodingSection
 
 pytestmark = pytest.mark.tensorflow
 
+SEARCH_OF_RUN = {name: value for name, value in SEARCH.items() if name != "beam_size"}
 ROOT = "translate-en-GB_de-1_10"
 
 
@@ -55,6 +58,16 @@ def test_an_import_of_a_package_has_the_models_weights_and_texts(argos_report, e
     options = {**decoding, "long_input": "truncate"}
     expected, received = (one.translate(texts[:20], **options) for one in (engine, again))
     assert [row.text for row in received] == [row.text for row in expected]
+
+
+def test_a_run_of_a_package_lacks_no_search_option_in_a_package():
+    exporter, names = exporter_of("argos"), {"languages", "quantize"}
+    of_package = DecodingSection(**SEARCH).search_options
+    assert _lacking_options(exporter, of_package, names) == {}
+    other = DecodingSection(beam_size=5, word_penalty=0.5, **SEARCH_OF_RUN).search_options
+    expected = {"beam_size": 5, "word_penalty": 0.5}
+    assert _lacking_options(exporter, other, names) == expected
+    assert _lacking_options(exporter, other, {*names, "beam_size"}) == {"word_penalty": 0.5}
 
 
 LANGUAGES = {"languages": "en-de"}

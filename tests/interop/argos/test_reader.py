@@ -5,6 +5,8 @@ import json
 import pytest
 
 from keras_transformer.errors import InputError
+from keras_transformer.interop.argos import reader
+from keras_transformer.interop.foreign_model import ForeignModel, Tensors
 from keras_transformer.interop.importing import read_model
 
 pytestmark = pytest.mark.tensorflow
@@ -16,3 +18,18 @@ def test_a_package_of_another_kind_is_one_line(tmp_path, field):
     (tmp_path / "package" / "metadata.json").write_text(json.dumps({field: "sbd"}))
     with pytest.raises(InputError, match=f"metadata.json: only packages with `{field}`"):
         read_model(tmp_path)
+
+
+CODES = [(("en", "de"), ("en", "de")), (("pb", "zt"), ("pt-BR", "zh-Hant"))]
+CODES += [((None, "de"), None), ((["en"], "de"), None), (("gem", "en"), None)]
+
+
+@pytest.mark.parametrize(("codes", "direction"), CODES)
+def test_a_package_tells_its_languages(tmp_path, monkeypatch, codes, direction):
+    (tmp_path / "model").mkdir()
+    metadata = dict(zip(("from_code", "to_code"), codes, strict=True))
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    model = ForeignModel({}, Tensors({}, "model.bin"), [], {})
+    monkeypatch.setattr(reader.ctranslate2, "read", lambda *_: model)
+    languages = read_model(tmp_path).languages
+    assert (languages and languages.directions) == (direction and (direction,))

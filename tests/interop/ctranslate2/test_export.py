@@ -42,7 +42,7 @@ def engine_of_theirs():
         (dict(combine_positions="concatenate"), "combine_positions='concatenate'"),
         (dict(turn_id=4), "does not read conversations; a SavedModel does"),
         (dict(num_kv_heads=2), "has no `num_kv_heads`. Received: num_kv_heads=2"),
-        (dict(decoder="ssru"), "Other decoders go into a SavedModel, a LiteRT file or a page"),
+        (dict(decoder="ssru"), "other decoders for saved_model, litert, web or marian"),
         (dict(sliding_window=5), "has no `sliding_window`. Received: sliding_window=5"),
     ],
 )

@@ -15,6 +15,7 @@ from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.interop.hugging_face.export import HuggingFaceExporter
 from keras_transformer.interop.importing import import_model
 from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.text.languages import Languages
 
 pytestmark = pytest.mark.tensorflow
 
@@ -202,6 +203,13 @@ def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
     assert run.training_summary()["training_texts"] == ["a.en", "a.de"]
 
 
+def test_a_model_of_many_languages_is_refused_for_its_tokens_not_its_positions(make_engine):
+    engine = make_engine(position_frequencies="marian", position_offset=2)
+    engine.languages = Languages({"de": "__de__", "en": "__en__"}, target_prefix="target")
+    with pytest.raises(InputError, match="by tokens in texts.*__de__.*saved_model, litert or ctr"):
+        HuggingFaceExporter().resolve_export_options(engine, SearchedOptions())
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -229,16 +237,21 @@ def test_a_model_without_a_class_is_one_line(make_engine, fields, message):
 
 CARDS = [
     # Fields of the manifest, and what the card says: languages, title, training, what it lacks.
-    ({"languages": None}, "", "", "", "the languages and the data"),
+    ({"languages": None}, "", "", "", "the licence, the languages and the data"),
     (
         {"languages": ["en", "de"], "training_texts": ["a.en", "a.de"]},
         "language:\n- en\n- de\n",
         " from English to German",
         "## Training\n\nThe model was trained on `a.en`, `a.de`.\n\n",
-        "the data",
+        "the licence and the data",
     ),
     (
-        {"languages": ["fr", "fr"], "validation_bleu": 31.5, "bleu_signature": "tok:13a"},
+        {
+            "languages": ["fr", "fr"],
+            "licence": "cc-by-4.0",
+            "validation_bleu": 31.5,
+            "bleu_signature": "tok:13a",
+        },
         "language:\n- fr\n",
         " from French to French",
         "## Training\n\nGreedy translations of the validation text have BLEU 31.5 (`tok:13a`).\n\n",
@@ -257,7 +270,7 @@ CARDS += [
         "language:\n" + "".join(f"- {code}\n" for code in [*SEVEN, "cs"]),
         " from English, German, French, Spanish, Italian and 2 more to Czech and English",
         "",
-        "the data",
+        "the licence and the data",
     )
 ]
 
@@ -265,5 +278,6 @@ CARDS += [
 @pytest.mark.parametrize(("manifest", "languages", "direction", "training", "missing"), CARDS)
 def test_a_card_says_what_is_known_of_a_model(manifest, languages, direction, training, missing):
     fields = {"language_field": languages, "direction": direction}
-    fields |= {"training": training, "missing": missing}
+    licence = json.dumps(manifest["licence"]) if "licence" in manifest else "other"
+    fields |= {"training": training, "missing": missing, "licence": licence}
     assert HuggingFaceExporter().readme_fields(manifest) == fields
