@@ -261,10 +261,10 @@ def test_an_element_says_for_the_elements_in_it_whether_they_are_translated(sour
 
 
 def test_the_caller_names_the_language_before_the_page():
-    source = "<html lang=en>a<p lang=de>b</p><p lang=en>c</p>"
+    source = "<html lang=en>a<div lang=de>b<p>c</p></div><p lang=en>d</p>"
     blocks = protect(source, "html", Placeholders(), language="de")
-    assert [block.text for block in blocks] == ["a", "b"]
-    assert count_blocks(source) == 3  # The most that any caller gets.
+    assert [block.text for block in blocks] == ["a", "b", "c"]
+    assert count_blocks(source) == 4  # The most that any caller gets.
 
 
 def test_an_element_without_its_end_ends_with_the_element_around_it():
