@@ -567,11 +567,11 @@ def languages_of_pair(source: str, target: str) -> Languages | None:
 
     if not all(map(is_known, (source, target))):
         return None
-    codes = [language_code(code) for code in (source, target)]
+    source, target = map(language_code, (source, target))
     with_script = get_global("likely_subtags")
-    if any(code.partition("-")[0] not in with_script for code in codes):
+    if any(code.partition("-")[0] not in with_script for code in (source, target)):
         return None
-    return Languages(directions=(tuple(codes),))
+    return Languages(directions=((source, target),))
 
 
 def languages_of_tags(tag_tokens: Mapping[str, str]) -> Languages | None:
