@@ -4,7 +4,9 @@ A train step takes seconds to compile for each new shape, and padding takes time
 examples go into a few length buckets, whose edges give the least padding for their lengths.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,7 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_positive
 
-_NEAR_RATE = 0.05  # relative error of the rate of a bucket
-_ENOUGH = 0.5 / _NEAR_RATE  # examples of an epoch whose rounding is never a larger error
+_MAX_DENOMINATOR = 10**6  # of a rate
 
 
 def choose_shapes(
@@ -144,47 +145,6 @@ def epoch_rates(
     return (pairs / np.maximum(counts, 1)).tolist()
 
 
-def divisible_buckets(
-    buckets: np.ndarray, sizes: Sequence[int], rates: Sequence[float]
-) -> np.ndarray:
-    """Moves examples to longer buckets, so that epochs can take them at the rates of their corpora.
-
-    An epoch takes an integer number of examples from each bucket. The only example of a bucket
-    would come in every epoch, also at a rate of 0.25. So a bucket with few examples gets examples
-    of shorter buckets, until an integer is within 5% of what the rate asks for. The last examples
-    of a corpus join the bucket before them.
-
-    Args:
-        buckets: As in `draw_epoch`, like the others.
-
-    Returns:
-        The new bucket of each example.
-
-    >>> divisible_buckets(np.array([0, 0, 0, 0, 0, 0, 0, 4]), [8], [0.25])
-    array([0, 0, 0, 0, 4, 4, 4, 4])
-    """
-    new_buckets = buckets.copy()
-    starts = np.cumsum([0, *sizes])[:-1]
-    for start, size, rate in zip(starts, sizes, rates, strict=True):
-        if rate % 1 == 0:
-            continue
-        of_corpus = new_buckets[start : start + size]  # a view
-        members = np.argsort(of_corpus, kind="stable")[::-1]  # from long to short
-        ends = np.flatnonzero(np.diff(of_corpus[members], append=-1)) + 1
-        begin = 0
-        while begin < size:
-            first_end = ends[np.searchsorted(ends, begin, side="right")]
-            last_end = min(size, first_end + int(_ENOUGH / rate) + 1)
-            counts = np.arange(first_end, last_end + 1) - begin
-            counts = counts[np.abs(np.round(rate * counts) / (rate * counts) - 1) <= _NEAR_RATE]
-            if len(counts) or begin == 0:
-                bucket = of_corpus[members[begin]]
-            end = begin + counts[0] if len(counts) else size
-            of_corpus[members[begin:end]] = bucket
-            begin = end
-    return new_buckets
-
-
 def draw_epoch(
     buckets: np.ndarray,
     sizes: Sequence[int],
@@ -192,12 +152,13 @@ def draw_epoch(
     seed: int,
     epoch: int,
     shares: Sequence[float] = (),
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Chooses the examples of an epoch from several corpora, and the kind of each example.
 
-    Every epoch takes the same number of examples, at least one, from each bucket of each corpus, so
-    that all epochs have the same number of batches. The examples of a bucket come in rounds, in
-    another order per round: an example comes again after all examples of the bucket have come.
+    Every epoch has the same number of places for the examples of each bucket of each corpus, so
+    that all epochs have the same number of batches. At a rate of 0.25, the only example of a bucket
+    has a place in each epoch, and is there in every fourth. The examples of a bucket come in
+    rounds, in another order per round: an example comes again after all examples of the bucket.
 
     Args:
         buckets: Unsigned integers `(examples,)`, the bucket of each example, corpus after corpus.
@@ -205,32 +166,42 @@ def draw_epoch(
         rates: How often an epoch takes an example of each corpus.
         seed: Seed of all orders.
         epoch: Number of the epoch, from 0.
-        shares: Shares of the examples of each bucket of a corpus that have kind 1, 2, …; the
+        shares: Shares of the places of each bucket of a corpus that have kind 1, 2, …; the
             others have kind 0.
 
     Returns:
-        Indices of examples, int32 or int64, and their kinds, uint8.
+        For each place the index of an example, int32 or int64, the kind, uint8, and whether this
+        epoch takes the example.
     """
     index_type = np.int32 if len(buckets) < 2**31 else np.int64
-    batches, kinds = [np.zeros(0, index_type)], [np.zeros(0, np.uint8)]
+    places, kinds, are_taken = (
+        [np.zeros(0, index_type)],
+        [np.zeros(0, np.uint8)],
+        [np.zeros(0, bool)],
+    )
     ends = np.cumsum(shares)
     starts = np.cumsum([0, *sizes])
     for corpus, (start, size, rate) in enumerate(zip(starts[:-1], sizes, rates, strict=True)):
         of_corpus = buckets[start : start + size]
         for bucket in np.unique(of_corpus):
             members = (start + np.flatnonzero(of_corpus == bucket)).astype(index_type)
-            count = max(1, round(rate * len(members)))
-            begin = epoch * count
+            # A fraction, so that a sum over epochs is exact.
+            number = Fraction(rate).limit_denominator(_MAX_DENOMINATOR) * len(members)
+            count = math.ceil(number)
+            # Otherwise the first epochs would take no example of any small bucket.
+            phase = Fraction(np.random.default_rng((seed, corpus, int(bucket))).random())
+            begin, end = (math.floor(number * passes + phase) for passes in (epoch, epoch + 1))
             for round_number in range(begin // len(members), -(-(begin + count) // len(members))):
                 rng = np.random.default_rng((seed, corpus, int(bucket), round_number))
                 first = round_number * len(members)
                 part = slice(max(begin - first, 0), begin + count - first)
-                batches.append(rng.permutation(members)[part])
+                places.append(rng.permutation(members)[part])
             # The members are in random order, so that evenly spaced places sample the kinds.
             indices = (np.arange(count) + 0.5) / count
             kind = np.searchsorted(ends, indices, side="right")
             kinds.append(np.where(kind < len(ends), kind + 1, 0).astype(np.uint8))
-    return np.concatenate(batches), np.concatenate(kinds)
+            are_taken.append(np.arange(count) < end - begin)
+    return np.concatenate(places), np.concatenate(kinds), np.concatenate(are_taken)
 
 
 def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:

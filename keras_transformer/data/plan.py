@@ -8,7 +8,6 @@ import numpy as np
 from keras_transformer.data.batching import (
     check_shapes,
     choose_shapes,
-    divisible_buckets,
     draw_epoch,
     plan_batches,
 )
@@ -87,7 +86,6 @@ class BatchPlan:
                 rule = "`rates` must have a number of at least 0 for each corpus"
                 values = f"rates={[*rates]}, corpora={[*pairs.corpora]}"
                 raise InputError(f"{rule}. Received: {values}.")
-            self._buckets = divisible_buckets(self._buckets, sizes, rates)
         # These numbers do not depend on the order.
         batches = self._batches(0, None)
         self.steps_per_epoch = -(-len(batches) // accumulation_steps) * accumulation_steps
@@ -112,9 +110,11 @@ class BatchPlan:
         sizes = list(self._pairs.corpora.values())
         rates = [1.0] * len(sizes) if self._rates is None else self._rates
         shares = () if self._noise is None else self._noise.shares
-        order, kinds = draw_epoch(self._buckets, sizes, rates, self._seed, epoch, shares)
+        places = draw_epoch(self._buckets, sizes, rates, self._seed, epoch, shares)
+        order, kinds, are_taken = places
         batches = plan_batches(self._edges[kinds, self._buckets[order]], self.shapes, rng)
-        return [PlannedBatch(shape, order[rows], kinds[rows]) for shape, rows in batches]
+        taken = ((shape, rows[are_taken[rows]]) for shape, rows in batches)
+        return [PlannedBatch(shape, order[rows], kinds[rows]) for shape, rows in taken]
 
     def read(self, batch: PlannedBatch, epoch: int) -> tuple[EncodedPairs, np.ndarray]:
         """Returns pairs and the rows of a batch in them; with noise these are new pairs."""

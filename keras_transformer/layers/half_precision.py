@@ -39,6 +39,9 @@ class HalfPrecisionWeights(keras.dtype_policies.DTypePolicy):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HalfPrecisionWeights) and self._dtype == other._dtype
 
+    def __hash__(self) -> int:
+        return hash(self._dtype)
+
     def get_config(self) -> dict[str, Any]:
         return {}
 

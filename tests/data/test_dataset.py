@@ -183,6 +183,17 @@ def test_a_corpus_without_pairs_changes_nothing():
     assert ParallelDataset(pairs, rates=rates).real_tokens == expected
 
 
+def test_a_lone_pair_at_a_low_rate_is_in_some_epochs_and_all_have_the_same_batches():
+    pairs = EncodedPairs.from_lists([[7] * 20, *[[5] * 3] * 6], [[8] * 20, *[[6] * 3] * 6])
+    pairs.corpora = {"rare": 1, "web": 6}
+    dataset = ParallelDataset(pairs, shapes=[(3, 4), (1, 21)], rates=[0.25, 1.0])
+    epochs = [list(dataset.batches(epoch)) for epoch in range(8)]
+    for batches in epochs:
+        assert sorted(labels.shape for _, labels in batches) == [(1, 21), (3, 4), (3, 4)]
+    rows = [sum(np.sum(labels[:, 0] == 8) for _, labels in batches) for batches in epochs]
+    assert sum(rows) == 2 and rows[:4] == rows[4:]
+
+
 def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
     tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
     pairs, _, _ = random_pairs(101)

@@ -27,7 +27,8 @@ def test_the_policy_computes_in_float32_with_weights_in_16_bits():
     policy = HalfPrecisionWeights()
     assert (policy.compute_dtype, policy.variable_dtype) == ("float32", "float16")
     assert HalfPrecisionWeights("bfloat16").variable_dtype == "bfloat16"
-    assert policy == HalfPrecisionWeights("float16")
+    assert policy == HalfPrecisionWeights("float16") != HalfPrecisionWeights("bfloat16")
+    assert len({policy, HalfPrecisionWeights("float16"), HalfPrecisionWeights("bfloat16")}) == 2
     others = (HalfPrecisionWeights("bfloat16"), keras.dtype_policies.DTypePolicy("float32"))
     assert all(policy != other and other != policy for other in others)
     assert repr(policy) == '<HalfPrecisionWeights "float16">'
