@@ -116,13 +116,16 @@ def as_input_error(path: str | os.PathLike) -> Iterator[None]:
 
 @contextlib.contextmanager
 def renamed_in_errors(folder: Path, final: str) -> Iterator[None]:
-    """Replaces the path of a temporary folder in an `OSError` by its final path."""
+    """Replaces the path of a temporary folder in an error of a file by its final path."""
     try:
         yield
     except OSError as error:
         path = Path(str(error.filename))
         if path.is_relative_to(folder):
             error.filename = os.fspath(Path(final, path.relative_to(folder)))
+        raise
+    except InputError as error:
+        error.message = error.message.replace(os.fspath(folder), final)
         raise
 
 

@@ -185,7 +185,8 @@ def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> I
         # Removed while it is locked: a process that opened it meanwhile sees that it is gone.
         with contextlib.suppress(OSError):
             file.unlink()
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # It holds nothing that anyone misses.
+            os.close(descriptor)
         with contextlib.suppress(OSError):
             for parent in missing_parents:
                 parent.rmdir()  # Fails if the folder was made, because it is not empty.

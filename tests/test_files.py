@@ -243,6 +243,19 @@ def test_a_failure_leaves_what_was_there(tmp_path, error, before):
     assert not before or (output / MANIFEST).read_text() == before
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(28, "full", "{}/a"), InputError("{}/a: cannot be made.")]
+)
+def test_an_error_of_a_file_in_a_folder_names_its_final_path(tmp_path, error):
+    with pytest.raises(type(error)) as caught, OwnedFolder(tmp_path / "out").staged() as folder:
+        if isinstance(error, OSError):
+            error.filename = error.filename.format(folder)
+        else:
+            error.message = error.message.format(folder)
+        raise error
+    assert f"{tmp_path}/out/a" in str(caught.value) and "partial" not in str(caught.value)
+
+
 def test_all_files_are_on_the_disk_before_the_folder_has_its_name(tmp_path, disk):
     make(tmp_path / "out")
     renamed = disk.index(("rename", "out"))
