@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 
 _MEMORY_SHARE = 0.5  # of a device's memory, for a search: an estimate needs room
 _UNKNOWN_MEMORY = 8 * 2**30  # TensorFlow does not tell
@@ -169,6 +169,29 @@ def device_plan() -> DevicePlan:
         if device.platform != "cpu":
             return accelerator((device.memory_stats() or {}).get("bytes_limit"))
     return CPU
+
+
+def warn_of_wrong_sums() -> None:
+    """Writes a line to stderr if JAX's compiled sums of products are wrong on this processor.
+
+    XLA passes them to a library, YNNPACK, which left out rows of some sizes in JAX 0.10.2 to 0.12.
+    """
+    import keras
+
+    if keras.backend.backend() != "jax":
+        return
+    import jax
+    import numpy as np
+
+    def squares(rows):
+        return jax.vmap(lambda row: jax.numpy.sum((np.eye(3, dtype="float32") @ row) ** 2))(rows)
+
+    numbers = np.arange(32_769, dtype="float32")  # a size at which the last row was wrong
+    rows = np.stack([numbers, 0 * numbers, 0 * numbers], axis=1)
+    if not np.allclose(jax.jit(squares)(rows), numbers**2, rtol=1e-5):
+        problem = f"JAX {jax.__version__} computes some sums of products wrong on this processor"
+        advice = "To be sure, set XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type="
+        say(f"{problem}. No training here was seen to differ. {advice}")
 
 
 def give_tensorflow(threads: int, operations: int | None = None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_transformer.engine import Engine
 from keras_transformer.engine.ahead import Ahead, Program
-from keras_transformer.engine.device import DevicePlan, device_plan
+from keras_transformer.engine.device import DevicePlan, device_plan, warn_of_wrong_sums
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
@@ -77,6 +77,7 @@ class Run:
 
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
+        warn_of_wrong_sums()
         self.model, self.start = self.model_and_start()
         keep_zero_start(self.model)
         # Now: variables that are made in the first step would let TensorFlow trace it twice.
