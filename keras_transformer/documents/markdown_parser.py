@@ -18,9 +18,7 @@ from keras_transformer.text.elements import EMPTY, is_kept
 # No repetition may contain what it begins with: a long text is read once.
 _FOOTNOTE = r"\[\^[^\[\]\s]+\]"
 _ATTRIBUTES = r"\{[:#.][^{}\n]{1,200}\}"
-_INLINE = re.compile(
-    rf"{_FOOTNOTE}|(?<![\w:]):[\w+-]{{1,50}}:(?![\w:])|(?<!\{{){_ATTRIBUTES}(?!\}})"
-)
+_INLINE = re.compile(rf"{_FOOTNOTE}|(?<![\w:]):[\w+-]{{1,50}}:(?![\w:])|{_ATTRIBUTES}(?!\}})")
 _COMMAND = re.compile(
     rf":::.*|(?:{_ATTRIBUTES}|\{{%[^{{}}\n]{{1,200}}%\}}|\[\[?_?TOC_?\]\]?)[ \t]*$", re.IGNORECASE
 )
