@@ -140,7 +140,7 @@ class SentencesStep(TextStep):
         if memory.is_copied:
             words = tuple(memory.text.split())
             translation = dataclasses.replace(
-                translation, text=memory.text, tokens=words, source_tokens=words
+                translation, text=memory.text, tokens=words, source_tokens=words, alignment=None
             )
         else:
             translation = _restored(translation, memory)

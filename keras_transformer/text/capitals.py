@@ -43,18 +43,18 @@ def in_usual_case(
     Args:
         text: The text.
         language: Its code of BCP 47. Turkish and Azerbaijani have a dotless i, and English has `I`.
-        terms: Bounds of parts that stay as they are.
+        terms: Bounds of parts that stay as they are, in order.
     """
     lowered = _outside_items(text, functools.partial(_lowered, language))
-    items = [item.span() for item in ITEM.finditer(lowered)]
-    for index, character in enumerate(lowered):
-        if character.isalpha() and not any(start <= index < stop for start, stop in items):
-            first = _changed("upper", language, character)
-            lowered = lowered[:index] + first + lowered[index + 1 :]
-            break
+    outside = ITEM.sub(lambda item: " " * len(item[0]), lowered)
+    if letter := _LETTER.search(outside):
+        start, stop = letter.span()
+        lowered = lowered[:start] + _changed("upper", language, letter[0]) + lowered[stop:]
+    parts, position = [], 0
     for start, stop in terms:
-        lowered = lowered[:start] + text[start:stop] + lowered[stop:]
-    return lowered
+        parts += [lowered[position:start], text[start:stop]]
+        position = stop
+    return "".join([*parts, lowered[position:]])
 
 
 def in_capitals(text: str, language: str | None = None) -> str:
