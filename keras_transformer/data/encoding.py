@@ -466,10 +466,8 @@ def _without_spaces_before_unknown(tokenizer, flat, lengths):
     if space_id is None:
         return flat, lengths
     keep = (flat != space_id) | (np.append(flat[1:], EOS_ID) != UNK_ID)
-    ends = np.cumsum(lengths)
-    keep[ends[lengths > 0] - 1] = True
-    removed = np.concatenate([[0], np.cumsum(~keep)])
-    return flat[keep], lengths - np.diff(removed[np.append(0, ends)]).astype(np.int32)
+    removed = offsets_of(~keep)
+    return flat[keep], lengths - np.diff(removed[offsets_of(lengths)]).astype(np.int32)
 
 
 def _with_ids_around(flat, lengths, before, after):
