@@ -1,8 +1,11 @@
 """See inside a trained model, and check a decoder: arrays first, pictures second."""
 
 from keras_transformer.analysis.attention import Attention, attention
-from keras_transformer.analysis.decoder_check.check import check_decoder
-from keras_transformer.analysis.decoder_check.report import DecoderCheck, DecoderReport
+from keras_transformer.analysis.decoder_check import (
+    DecoderCheck,
+    DecoderReport,
+    check_decoder,
+)
 from keras_transformer.analysis.pruning import heads_off, prune_heads
 
 __all__ = [
