@@ -38,7 +38,7 @@ _KERAS_NAME = re.compile(r"((keras_tensor|input_layer|input)(_\d+)?)?")
 _TARGET_WORDS = ("target", "decoder", "tgt")
 _KEYS = ("key", "value", "encoder_sequence", "memory", "context")
 # Their masks say which numbers count, not what is attended to.
-_NO_READERS = (keras.layers.Softmax, keras.layers.BatchNormalization, keras.layers.RNN)
+_NO_READERS = (keras.layers.Softmax, keras.layers.BatchNormalization, keras.layers.RNN, keras.Model)
 
 # Rounding of sums in another order, as a share of the largest output.
 _ROUNDING = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -540,7 +540,8 @@ def _recorded_calls(layers, pad_id=None, noise=0.0) -> Iterator[list[_LayerCall]
             except TypeError:
                 return call(*arguments, **options)
             bound.apply_defaults()
-            tensors = [value for value in keras.tree.flatten(arguments) if ops.is_tensor(value)]
+            values = keras.tree.flatten(list(bound.arguments.values()))
+            tensors = [value for value in values if ops.is_tensor(value)]
             had_mask = [_keras_mask(tensor) is not None for tensor in tensors]
             readers_inside[:] = [count + is_reader for count in readers_inside]
             readers_inside.append(0)
@@ -551,8 +552,9 @@ def _recorded_calls(layers, pad_id=None, noise=0.0) -> Iterator[list[_LayerCall]
             if pad_id is not None and _is_embedding(layer) and len(tensors[0].shape) == 2:
                 is_padding = ops.expand_dims(ops.equal(tensors[0], pad_id), -1)
                 # A shift of all features would be lost in a normalization.
-                size = noise * ops.max(ops.abs(outputs)) * ops.cos(ops.arange(outputs.shape[-1]))
-                outputs = outputs + ops.cast(is_padding * size, outputs.dtype)
+                size = noise * ops.max(ops.abs(ops.cast(outputs, "float32")))
+                added = size * ops.cos(ops.arange(outputs.shape[-1], dtype="float32"))
+                outputs = outputs + ops.cast(ops.where(is_padding, added, 0.0), outputs.dtype)
             has_mask = [_keras_mask(tensor) is not None for tensor in tensors]
             calls.append(
                 _layer_call(layer, bound.arguments, outputs, is_reader and is_innermost)._replace(
@@ -1136,6 +1138,9 @@ def _check_labels(decoder: _Decoder, labels: Any) -> None:
         rule = f"`labels` must be integers of the shape {ids.shape}, as {name}."
         raise InputError(f"{rule} Received: {labels.dtype} of shape {labels.shape}.")
     # How many positions after its own does an output read? 0, or -1 if the model shifts ids.
+    if not decoder.columns:
+        decoder.add(check, "skipped", "needs two positions")
+        return
     middle = decoder.columns[len(decoder.columns) // 2]
     read = np.flatnonzero(decoder.seen[middle, : middle + 1])
     ahead = int(read[-1]) - middle if len(read) else 0
