@@ -195,3 +195,100 @@ def test_steps_without_reorder_and_steps_that_raise_say_so():
     assert "reorder" in report["reordered beams"].message
     report = check_decoder(model, PAIR, search_model=Broken(model), reload=False)
     assert "KeyError" in report["cached steps"].message and not report.ok
+
+
+WINDOW = 8
+
+
+class Windowed(CachedDecoder):
+    """Sees the last 8 tokens; keeps the encoder's outputs of its last call."""
+
+    def attention_mask(self, length):
+        places = ops.arange(length)
+        distance = ops.expand_dims(places, 1) - ops.expand_dims(places, 0)
+        return ops.logical_and(distance >= 0, distance < WINDOW)
+
+    def call(self, inputs):
+        source_ids, target_ids = inputs
+        hidden = self.embed(target_ids, ops.arange(target_ids.shape[1]))
+        queries, keys, values = (layer(hidden) for layer in self.projections[:3])
+        hidden = hidden + attend(queries, keys, values, self.attention_mask(target_ids.shape[1]))
+        mask = ops.expand_dims(ops.not_equal(source_ids, 0), 1)
+        self.last = self.source(source_ids)
+        return self.logits(hidden + attend(hidden, *self.last, mask))
+
+
+class FaultySteps(Steps):
+    """Faults that a first sentence, or six tokens, do not show."""
+
+    kept = None
+
+    def start_decoding(self, source_ids, capacity, num_beams=1):
+        cache = super().start_decoding(source_ids, capacity, num_beams)
+        if self.kept is None:
+            self.kept = cache
+        if self.fault == "encoder of the first call" and num_beams == 1:
+            return {**cache, "source": self.kept["source"]}
+        if self.fault == "encoder of the last call" and num_beams == 1:
+            return {**cache, "source": [*self.model.last, cache["source"][2]]}
+        if self.fault == "not reset" and num_beams == 1 and self.kept["position"] > 0:
+            return {**cache, "keys": self.kept["keys"], "values": self.kept["values"]}
+        return cache
+
+    def step(self, ids, cache):
+        window = {"short window": WINDOW - 1, "window": WINDOW}.get(self.fault, LONGEST)
+        places = ops.arange(cache["keys"].shape[1])
+        is_old = places <= cache["position"] - window
+        if self.fault == "not reset":
+            is_old = places < 0
+        old = ops.cast(ops.reshape(is_old, (1, -1, 1)), "float32")
+        # A key of large negative products with any query would do as well: old keys are hidden.
+        hidden_cache = {**cache, "hidden": old}
+        logits, new = self.step_of(ids, hidden_cache)
+        self.kept = new
+        factor = {"factor of logits": 3.0}.get(self.fault, 1.0)
+        return logits * factor, new
+
+    def step_of(self, ids, cache):
+        position, rows = cache["position"], ops.reshape(ids, (-1, 1))
+        hidden = self.model.embed(rows, ops.array([position]))
+        hidden = hidden * {"factor of vectors": 2.0}.get(self.fault, 1.0)
+        queries, key, value = (layer(hidden) for layer in self.model.projections[:3])
+        places = ops.arange(cache["keys"].shape[1])
+        is_new = ops.expand_dims(ops.equal(places, position), 1)
+        keys = ops.where(is_new, key, cache["keys"])
+        values = ops.where(is_new, value, cache["values"])
+        is_visible = ops.logical_and(places <= position, cache["hidden"][0, :, 0] == 0)
+        if self.fault == "not reset":
+            is_visible = ops.any(keys != 0, axis=(0, 2))
+        hidden = hidden + attend(queries, keys, values, is_visible)
+        logits = self.model.logits(hidden + attend(hidden, *cache["source"]))
+        cache = {**cache, "keys": keys, "values": values, "position": position + 1}
+        cache.pop("hidden")
+        return ops.reshape(logits, (*ids.shape, -1)), cache
+
+
+STEPS = {
+    "": (CachedDecoder, "", True),
+    "window": (Windowed, "", True),
+    "short window": (Windowed, "mask of the steps hides them", True),
+    "not reset": (CachedDecoder, "of earlier sentences is kept", True),
+    "encoder of the first call": (CachedDecoder, "of earlier sentences is kept", True),
+    "encoder of the last call": (Windowed, "of earlier sentences is kept", True),
+    "factor of logits": (CachedDecoder, "times 3: a factor", True),
+    "factor of vectors": (CachedDecoder, "Or a factor is in only one of both", True),
+    "factor of vectors ": (CachedDecoder, "a factor, a bias", False),
+}
+
+
+@pytest.mark.slow(after=4)
+@pytest.mark.parametrize("fault", STEPS)
+def test_steps_are_compared_for_other_sentences_and_all_tokens(fault):
+    model_class, words, has_positions = STEPS[fault]
+    model = model_class(fault.strip(), has_positions)
+    report = check_decoder(model, PAIR, search_model=FaultySteps(model), reload=False)
+    if not words:
+        assert report.ok, str(report)
+        return
+    assert report["cached steps"].result == "failed", str(report)
+    assert words in report["cached steps"].cause, str(report)

@@ -488,3 +488,175 @@ def test_an_export_of_other_weights_or_of_one_shape_is_found():
     check = check_decoder(model, exported=for_one_batch_size, **options)["export"]
     assert check.result == "failed" and "fixed shapes" in check.cause
     assert "one sentence" in check.message
+
+
+def causal_to(ids, end):
+    """A causal mask that was made for `end` positions, and shows all later rows."""
+    length = ops.shape(ids)[1]
+    places = ops.arange(length)
+    earlier = ops.expand_dims(places, 0) <= ops.expand_dims(places, 1)
+    return ops.expand_dims(ops.logical_or(earlier, ops.expand_dims(places >= end, 1)), 0)
+
+
+FUNCTIONS |= {
+    "causal_to_16": lambda ids: causal_to(ids, 16),
+    # A shift of all features would be lost in the normalization.
+    "rows_as_positions": lambda hidden: (
+        hidden
+        + ops.reshape(ops.arange(ops.shape(hidden)[0], dtype="float32"), (-1, 1, 1))
+        * ops.cos(ops.arange(12, dtype="float32"))
+    ),
+    "centre_of_sentence": lambda hidden: hidden - ops.mean(hidden, axis=1, keepdims=True),
+    "fixed_noise": lambda hidden: keras.random.dropout(hidden, 0.2, seed=1337),
+}
+
+
+def causal(hidden, ids):
+    return keras_attention()(hidden, hidden, **CAUSAL)
+
+
+def of_fixed_length(cross):
+    """An encoder-decoder for sentences of 20 tokens; `cross(hidden, encoded, target_ids)`."""
+    ids = [keras.Input((20,), dtype="int32", name=f"{side}_ids") for side in ("source", "target")]
+    encoded = EncoderBlock(13, HEADS)(TokenEmbedding(VOCABULARY, 12)(ids[0]))
+    hidden = DecoderBlock(13, HEADS)(TokenEmbedding(VOCABULARY, 12)(ids[1]))
+    return keras.Model(ids, keras.layers.Dense(VOCABULARY)(cross(hidden, encoded, *ids)))
+
+
+def of_targets_mask(hidden, encoded, source_ids, target_ids):
+    mask = apply("token_keys", target_ids)
+    return MultiHeadAttention(HEADS, 4)(hidden, apply("unmasked", encoded), attention_mask=mask)
+
+
+def of_sources_mask(hidden, encoded, source_ids, target_ids):
+    mask = apply("token_keys", source_ids)
+    return MultiHeadAttention(HEADS, 4)(hidden, apply("unmasked", encoded), attention_mask=mask)
+
+
+class OfKerasAttention(keras.Model):
+    """A subclassed encoder-decoder whose `Add` gets no mask after Keras' attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = TokenEmbedding(VOCABULARY, 12)
+        self.attention, self.add = keras_attention(), keras.layers.Add()
+        self.decoder = DecoderBlock(13, HEADS)
+
+    def call(self, inputs):
+        source, target = map(self.embedding, inputs)
+        encoded = self.add([source, self.attention(source, source)])
+        return self.decoder(target, encoded)
+
+
+EXAMPLE = np.ones((2, 20), "int32")
+PAIR = np.ones((2, 7), "int32"), np.ones((2, 11), "int32")
+ENCODE = {
+    "convolution": lambda hidden, ids: keras.layers.Conv1D(12, 3, padding="same")(hidden),
+    "statistics": lambda hidden, ids: apply("centre_of_sentence", hidden),
+}
+# A fault: the model, the check that fails, words of the cause, and words of wrong causes.
+MEASURED = {
+    "a mask of the target in the cross-attention": (
+        lambda: of_fixed_length(of_targets_mask),
+        "padding of source_ids",
+        ("shows the padding of source_ids", "mask of another sequence"),
+        ("gets no padding mask", "inverted"),
+    ),
+    "a causal mask that ends at 16": (
+        lambda: language_model(
+            lambda hidden, ids: keras_attention()(
+                hidden, hidden, attention_mask=apply("causal_to_16", ids)
+            )
+        ),
+        "future tokens",
+        ("ends at position 16",),
+        ("padding", "off by one"),
+        EXAMPLE,
+    ),
+    "positions of rows": (
+        lambda: language_model(
+            lambda hidden, ids: apply("rows_as_positions", causal(hidden, ids)),
+        ),
+        "other sentences",
+        ("`shape[0]`", "(Apply) differs first"),
+        ("transpose",),
+    ),
+    "noise with a fixed seed": (
+        lambda: language_model(lambda hidden, ids: apply("fixed_noise", causal(hidden, ids))),
+        "other sentences",
+        ("noise with a fixed seed", "(Apply) differs first"),
+        ("transpose",),
+    ),
+    "statistics over positions": (
+        lambda: language_model(
+            lambda hidden, ids: apply("centre_of_sentence", causal(hidden, ids))
+        ),
+        "future tokens",
+        ("(Apply) reads later positions itself", "statistics over positions"),
+        ("causal mask",),
+    ),
+    "a convolution over padding": (
+        lambda: translator(encode=ENCODE["convolution"]),
+        "padding of source_ids",
+        ("(Conv1D) reads padding next to tokens",),
+        ("attention",),
+    ),
+    "statistics over padding": (
+        lambda: translator(encode=ENCODE["statistics"]),
+        "padding of source_ids",
+        ("(Apply) reads padding itself",),
+        ("attention",),
+    ),
+    "Keras' attention removes the mask": (
+        OfKerasAttention,
+        "padding of source_ids",
+        ("(MultiHeadAttention) removes the Keras masks of its inputs",),
+        (),
+        PAIR,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
+@pytest.mark.slow(after=6)
+@pytest.mark.parametrize("fault", MEASURED)
+def test_a_fault_is_found_with_the_cause_that_was_measured(fault):
+    make, failing, words, wrong_words, *example = MEASURED[fault]
+    report = check_decoder(make(), *example, reload=False)
+    assert report[failing].result == "failed", str(report)
+    cause = report[failing].cause
+    assert all(word in cause for word in words), cause
+    assert not any(word in cause for word in wrong_words), cause
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_a_right_model_of_fixed_lengths_passes():
+    report = check_decoder(of_fixed_length(of_sources_mask), reload=False)
+    assert report.ok, str(report)
+    for name in ("source_ids", "target_ids"):
+        assert report[f"padding of {name}"].result == "passed"
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class WithoutBuild(keras.layers.Layer):
+    """Has a layer that is built in the first call, which loading a file does not make."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = keras.layers.Dense(12)
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_a_missing_build_is_the_cause_of_a_file_that_cannot_be_loaded():
+    layer = WithoutBuild()
+    model = language_model(lambda hidden, ids: layer(DecoderBlock(13, HEADS)(hidden)))
+    report = check_decoder(model)
+    assert [check.name for check in report.failures] == ["saved file"], str(report)
+    assert "`build`" in report["saved file"].cause, str(report)
+    assert "`__init__`" not in report["saved file"].cause
