@@ -263,8 +263,8 @@ def check_decoder(
             _check_export(decoder, exported)
     finally:
         decoder.restore()
-    order = ("repeated calls", "unchanged weights", "future tokens", "future tokens in training")
-    order += ("reads its inputs", "other sentences")
+    order = ["repeated calls", "unchanged weights", "future tokens", "future tokens in training"]
+    order += ["reads its inputs", "other sentences"]
     first = [decoder.checks.pop(name) for name in order if name in decoder.checks]
     return DecoderReport((*first, *decoder.checks.values()))
 
