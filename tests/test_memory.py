@@ -13,6 +13,7 @@ import pytest
 from benchmarks import large
 from keras_transformer import memory
 from keras_transformer.errors import InputError
+from keras_transformer.files import FORMAT_VERSION
 from keras_transformer.layers.half_precision import HalfPrecisionWeights
 
 GIGABYTE = 10**9
@@ -219,7 +220,7 @@ sys.exit(main(sys.argv[1:]))
 )
 def test_each_command_prepares_for_a_large_model_before_tensorflow_is_imported(tmp_path, words):
     """TensorFlow reads the variable while it is imported, so that later it has no effect."""
-    (tmp_path / "recipe.yaml").write_text("format_version: 2\ndecoding: {}")
+    (tmp_path / "recipe.yaml").write_text(f"format_version: {FORMAT_VERSION}\ndecoding: {{}}")
     (tmp_path / "model.keras").write_bytes(bytes(7))
     (tmp_path / "text.txt").write_text("a\n")
     words = [word.format(folder=tmp_path, file=tmp_path / "text.txt") for word in words]

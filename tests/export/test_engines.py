@@ -466,6 +466,12 @@ DAMAGES = [
         lambda folder: change_manifest(folder, format_version=1),
         "format_version=1 inst",
     ),
+    # Version 0.3 wrote SavedModels of other signatures with this number.
+    (
+        "saved_model",
+        lambda folder: change_manifest(folder, format_version=2),
+        "format_version=2 inst",
+    ),
     ("ctranslate2", lambda folder: change_middle(folder / "model.bin"), f"model.bin {OTHER}"),
     ("ctranslate2", lambda folder: (folder / "export.json").unlink(), "a CTranslate2 model that"),
 ]

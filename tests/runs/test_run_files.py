@@ -42,7 +42,7 @@ def test_a_written_run_is_read_back_wherever_it_was_moved(run):
     assert len(engine_of_run(moved).translate(["A dog."], beam_size=1)) == 1
 
 
-@pytest.mark.parametrize("version", [None, 1, 3, "2"])
+@pytest.mark.parametrize("version", [None, 1, 2, 4, "3"])
 def test_a_run_of_another_version_is_one_line(run, version):
     recipe, text = run.recipe(), run.recipe_file.read_text()
     line = f"format_version: {FORMAT_VERSION}\n"
