@@ -1,6 +1,5 @@
 """Arguments of calls with several texts: lists of strings, and a value for each text."""
 
-import numbers
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -41,7 +40,7 @@ def seed_of_part(seed: Any, number: int) -> Any:
         number: Number of the part, from 0. The first part has the seed of the text.
     """
     seed = 0 if seed is None else seed
-    is_seed = isinstance(seed, numbers.Integral) and -INT32 <= seed < INT32
+    is_seed = isinstance(seed, int) and -INT32 <= seed < INT32
     return zlib.crc32(f"{seed} {number}".encode()) - INT32 if is_seed and number else seed
 
 

@@ -373,17 +373,17 @@ def test_a_stream_yields_each_longer_text_of_whole_characters_and_then_all(text,
         jobs, _ = engine._jobs(
             [text], engine.request(beam_size=1, long_input="split"), [_NO_DIRECTION]
         )
-    expected, earlier, last = [], "", ""
+    expected, earlier, last = [], [], ""
     for job in jobs:
         written = bytes(i - 1000 for i in job.source[:-1])[: len(job.source) - 1 - dropped]
         texts = [
-            earlier + written[:size].decode("utf-8", "replace").rstrip("\ufffd")
+            written[:size].decode("utf-8", "replace").rstrip("\ufffd")
             for size in range(1, len(written) + 1)
         ]
-        texts.append(earlier + written.decode("utf-8", "replace"))
-        for one in texts:
-            if one != last:
-                expected.append(one)
-                last = one
-        earlier = f"{last} " if last else ""
+        for part in [*texts, written.decode("utf-8", "replace")]:
+            parts = [*earlier, Translation(part, 0.0)]
+            if (joined := Translation.joined(parts).text) != last:
+                expected.append(joined)
+                last = joined
+        earlier = parts
     assert yielded == expected
