@@ -155,7 +155,7 @@ def test_a_request_may_reach_the_limits(make):
     assert answer_of(make(), q=["ä" * 40] * 5) == {"translatedText": ["Ä" * 40] * 5}
 
 
-TEXTS = [("ab", ["ab"], "AB"), (" a\r\n\n  b\tc ", ["a", "b\tc"], " A\r\n\n  B\tC ")]
+TEXTS = [("ab", ["ab"], "AB"), (" a\r\n\n  b\tc ", ["a", "b", "c"], " A\r\n\n  B\tC ")]
 TEXTS += [("a<br />b<br>c", ["a", "b", "c"], "A<br />B<br>C"), ("😀\nä", ["ä"], "😀\nÄ")]
 TEXTS += [
     ("", [], ""),
