@@ -120,7 +120,8 @@ def terms(model: str, source: str, count: int = 100) -> Report:
         count: Number of sentences.
     """
     translator = Translator.load(model)
-    glossary = Glossary(term.strip().split(" ", 1) for term in TERMS.replace("\n", " ").split(","))
+    pairs = (term.strip().partition(" ") for term in TERMS.replace("\n", " ").split(","))
+    glossary = Glossary((term, translation) for term, _, translation in pairs)
     chosen, counts = [], collections.Counter[str]()
     for line in read_lines(source):
         found = [match.translation for match in glossary.matches(line)]
@@ -132,8 +133,8 @@ def terms(model: str, source: str, count: int = 100) -> Report:
     rows = [_terms_row("no terms, greedy", references, references, expected)]
     for beam_size in (1, 2, 4, 8):
         with unittest.mock.patch.object(DecodingOptions, "with_phrases", lambda self, size: self):
-            found = translator.translate(lines, glossary=glossary, beam_size=beam_size)
-        texts = [one.text for one in found]
+            translations = translator.translate(lines, glossary=glossary, beam_size=beam_size)
+        texts = [translation.text for translation in translations]
         rows.append(_terms_row(f"beam of {beam_size}", texts, references, expected))
     texts = [one.text for one in translator.translate(lines, glossary=glossary, beam_size=1)]
     rows.append(_terms_row("beam by the number of tokens", texts, references, expected))
