@@ -29,10 +29,12 @@ def loss_of(weights):
 
 weights = [variable.value for variable in model.trainable_variables]
 both = [function(weights) for function in (jax.grad(loss_of), jax.jit(jax.grad(loss_of)))]
+largest = max(np.abs(gradient).max() for gradient in both[0])
 for variable, *gradients in zip(model.trainable_variables, *both, strict=True):
     expected, compiled = map(np.asarray, gradients)
-    size = np.abs(expected).max()
-    assert size > 0 and np.abs(compiled - expected).max() < 1e-4 * size, variable.path
+    # A softmax does not depend on the biases of keys: their gradients are rounding errors.
+    bound = 1e-4 * np.abs(expected).max() + 1e-6 * largest
+    assert np.abs(compiled - expected).max() < bound, variable.path
 print(len(weights))
 """
 
