@@ -122,14 +122,16 @@ def test_weights_in_16_bits_take_half_the_file_and_the_memory(model, tmp_path, l
 
 
 class FailingWrites:
-    """Counts writes; the n-th of them fails, as on a broken disk."""
+    """Counts writes; the n-th of them fails, as on a broken disk, or all from there on."""
 
     def __init__(self):
-        self.count, self.failing, self._write = 0, None, os.write
+        self.count, self.failing, self.is_full, self._write = 0, None, False, os.write
 
     def __call__(self, descriptor, data):
         self.count += 1
-        if self.count == self.failing:
+        if self.failing and (
+            self.count == self.failing or self.is_full and self.count > self.failing
+        ):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return self._write(descriptor, data)
 
@@ -143,22 +145,28 @@ def small_model():
     return model
 
 
+@pytest.mark.parametrize("is_full", [False, True])
 def test_each_write_of_weights_that_fails_is_an_error_and_leaves_the_earlier_file(
-    small_model, tmp_path, monkeypatch
+    small_model, tmp_path, monkeypatch, is_full
 ):
-    """HDF5 itself would end the process, or write a file with wrong numbers."""
+    """HDF5 itself would end the process, or write a file with wrong numbers.
+
+    A file that it could not close would end the process later, when Python ends.
+    """
     path = tmp_path / "model.keras"
     path.write_text("before")
     monkeypatch.setattr(os, "write", writes := FailingWrites())
     save_model(small_model, tmp_path / "other.keras")
     count = writes.count
     assert count > len(small_model.variables) + len(small_model.optimizer.variables)
-    for writes.failing in range(1, count + 1):
+    writes.is_full, step = is_full, 3 if is_full else 1
+    for writes.failing in range(1, count + 1, step):
         writes.count = 0
         with pytest.raises(OSError, match="Input/output error") as caught:
             save_model(small_model, path)
         assert caught.value.filename == str(path)
         assert {*os.listdir(tmp_path)} == {"model.keras", "other.keras"}
+        assert h5py.h5f.get_obj_count(types=h5py.h5f.OBJ_FILE) == 0
         assert path.read_text() == "before"
 
 
