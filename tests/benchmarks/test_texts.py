@@ -75,7 +75,7 @@ def test_lines_a_text_of_them_and_a_page_take_turns(call):
     assert len(page) == 1 and 1_000 <= len(page[0].encode()) < 1_200
     assert (
         calls[3][3] == {"markup": "html"}
-        and "<p>One dogs play outside. <b>Two</b> dogs play here. Three" in page[0]
+        and "<p>One dogs play outside. <b>Two</b> dogs play outside. Three" in page[0]
     )
 
 
