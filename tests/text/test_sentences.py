@@ -166,6 +166,12 @@ def test_an_annotation_is_a_part_of_a_word(size):
     assert len(parts) == (1 if size >= len(ANNOTATED) else 2)
 
 
+def test_sentences_end_before_and_after_an_annotation_and_none_in_it():
+    term = "<term_begin>no. One<term_as>nein. Eins<term_end>"
+    parts = split_text(f"It rains. {term} sits. Yes.", at_most(len(term) + 6))
+    assert parts == ["It rains.", f"{term} sits.", "Yes."]
+
+
 @pytest.mark.parametrize("text", ["." * 100_000 + "a", ".)" * 50_000, "。" * 100_000 + "a"])
 def test_long_rows_of_marks_are_no_trap(text):
     # Tried once for each mark, they would take hours.
