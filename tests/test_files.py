@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from keras_transformer.documents import check_output
@@ -95,6 +96,29 @@ def test_each_name_that_a_file_system_takes_can_be_written(tmp_path):
         check_writable(tmp_path / name)
         write_output(tmp_path / name, name)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {n: n for n in names}
+    with replaced_file(tmp_path / ("a" * 251 + ".npy")) as temporary:
+        np.save(temporary, [7])  # It would add the suffix to another name.
+    assert np.load(tmp_path / ("a" * 251 + ".npy")).tolist() == [7]
+
+
+@pytest.mark.parametrize("kind", [str, pathlib.Path])
+def test_an_error_of_a_temporary_path_names_the_file(tmp_path, kind):
+    with pytest.raises(OSError) as caught, replaced_file(tmp_path / "a") as temporary:
+        raise OSError(28, "No space left on device", kind(temporary))
+    assert caught.value.filename == str(tmp_path / "a")
+
+
+def test_a_lock_that_cannot_be_closed_hides_no_other_error(tmp_path, monkeypatch):
+    close = os.close
+
+    def failing(descriptor):
+        close(descriptor)
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(ZeroDivisionError), locked_folder(tmp_path / "a" / "run"):
+        monkeypatch.setattr(os, "close", failing)
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_output_that_no_content_could_make_is_refused_before_there_is_content(tmp_path):
@@ -589,6 +613,7 @@ def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call
         ("a/.run.lock/b", "a/.run.lock/b"),
         (".run.partial-12-0123abcdef", ".run.partial-12-0123abcdef"),
         ("model.partial.keras", "model.partial.keras"),
+        (".model.partial.keras.mine", ".model.partial.keras.mine"),
     ],
 )
 def test_a_temporary_name_is_that_of_its_output(path, expected):

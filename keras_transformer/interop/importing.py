@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
 _LEVELS, _SHOWN_FOLDERS = 2, 8  # below a folder, where its model is looked for
-# Folders of programs, in the order in which they recognize a model's folder. Each may be deleted.
 # Names of models with their languages: in lists, of OPUS-MT, and of the files of Firefox.
 _CODE = "([a-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}))?)"
 _DIRECTIONS = [
@@ -44,6 +43,7 @@ _DIRECTIONS = [
     for start in ("^(?:firefox|argos):", r"(?:^|[/\\])opus-mt-(?:tc-[a-z]+-)?")
 ]
 _DIRECTIONS.append(re.compile(r"^model\.([a-z]{2})([a-z]{2})\."))
+# Folders of programs, in the order in which they recognize a model's folder. Each may be deleted.
 _PROGRAMS = ("argos", "ctranslate2", "hugging_face", "marian")
 
 

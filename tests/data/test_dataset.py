@@ -156,6 +156,18 @@ def test_accumulated_batches_weigh_by_the_tokens_of_their_step(options, steps):
         assert np.mean(sums) == pytest.approx(1.0, rel=1e-6)
 
 
+def test_each_batch_of_a_step_is_the_same_whatever_was_read_before_it():
+    options = {"batch_tokens": 40, "accumulation_steps": 2}
+    dataset = ParallelDataset(random_pairs(40)[0], **options)
+    last = dataset.steps_per_epoch - 1
+    for epoch, step in ((0, last), (0, 0), (1, 0), (1, 3), (1, 2), (0, 1), (0, last), (0, 1)):
+        other = ParallelDataset(random_pairs(40)[0], **options)
+        (*_, read, _), (*_, expected, _) = (
+            next(one.batches(epoch, step)) for one in (dataset, other)
+        )
+        assert np.array_equal(read, expected)
+
+
 OUT_OF_RANGE = [("seed", value) for value in (-1, 0.5, None, True)] + [("host", 1)]
 OUT_OF_RANGE += [(name, 0) for name in ("copies", "accumulation_steps", "hosts", "shards")]
 

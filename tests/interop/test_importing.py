@@ -255,6 +255,7 @@ NAMED = [
     ("opus-mt-en-de-finetuned", (), None),
     ("de-en", (), None),
     ("student", ("model.enpt.intgemm.alphas.bin", "lex.50.50.enpt.s2t.bin"), ("en", "pt")),
+    ("student", ("base/model.enpt.bin",), ("en", "pt")),
     ("student", ("model.intgemm8.bin", "model.xxyy.bin"), None),
 ]
 
@@ -262,6 +263,7 @@ NAMED = [
 @pytest.mark.parametrize(("name", "files", "direction"), NAMED)
 def test_names_of_models_and_of_firefoxs_files_tell_the_languages(tmp_path, name, files, direction):
     for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
     languages = importing._languages_of_names(LocalModel(tmp_path, name))
     assert (languages and languages.directions) == (direction and (direction,))
@@ -277,6 +279,12 @@ def test_an_imported_run_knows_its_languages_and_exports_do_not_contradict(tmp_p
     assert translator.translate(SOURCES[:1], target_language="de")[0].text
     with pytest.raises(InputError, match="fr"):
         translator.translate(SOURCES[:1], target_language="fr")
+
+
+def test_tags_in_the_vocabulary_tell_the_languages_whatever_the_name_is(tmp_path, make_toy):
+    (tmp_path / "opus-mt-en-de").symlink_to(make_toy(tmp_path, "opus"))
+    output = import_run(tmp_path / "opus-mt-en-de", tmp_path / "run")
+    assert Translator.load(output).directions == [(None, "eo")]
 
 
 @pytest.mark.parametrize(("toy", "make"), [("opus", make_zip), ("student", make_tar)])

@@ -373,6 +373,48 @@ def test_a_file_whose_thread_does_not_end_is_told_by_readyz(app_of, monkeypatch)
         released.set()
 
 
+def test_a_thread_that_ends_after_its_request_has_not_hung(app_of, monkeypatch):
+    released = threading.Event()
+    monkeypatch.setattr(LibreTranslate, "translated_file", lambda *arguments: released.wait(60))
+    app = app_of(languages="en-fr", request_timeout=0.2, batch_timeout=60)
+    fields, files = {"source": "en", "target": "fr"}, {"file": ("a.txt", b"a")}
+
+    async def talk(client):
+        answers = [await client.post("/translate_file", data=fields, files=files)]
+        await asyncio.sleep(0.4)
+        answers += [await client.get("/readyz")]
+        released.set()
+        await asyncio.sleep(0.2)
+        return [answer.status_code for answer in (*answers, await client.get("/readyz"))]
+
+    try:
+        assert with_client(app, talk) == [504, 200, 200]
+    finally:
+        released.set()
+
+
+def test_no_more_files_than_threads_are_translated_at_the_same_time(app_of, monkeypatch):
+    running, counts = [], []
+
+    def translated_file(self, request, translator):
+        running.append(request)
+        counts.append(len(running))
+        time.sleep(0.05)
+        running.remove(request)
+        return b""
+
+    monkeypatch.setattr(LibreTranslate, "translated_file", translated_file)
+    app = app_of(languages="en-fr", threads=1)
+    fields, files = {"source": "en", "target": "fr"}, {"file": ("a.txt", b"a")}
+
+    async def talk(client):
+        posts = (client.post("/translate_file", data=fields, files=files) for _ in range(4))
+        return [answer.status_code for answer in await asyncio.gather(*posts)]
+
+    assert with_client(app, talk) == [200] * 4
+    assert counts == [1] * 4
+
+
 @pytest.mark.parametrize(
     ("content", "texts"),
     [
