@@ -187,7 +187,7 @@ def test_an_export_has_the_runs_search_without_what_options_exclude(tmp_path, mo
     recipe = Recipe.from_dict({**values, "decoding": search})
     run.create(recipe, (tokenizer, tokenizer), {})
     exporter = types.SimpleNamespace(
-        export=lambda *_, **options: options_of_exports.append(options)
+        search={}, export=lambda *_, **options: options_of_exports.append(options)
     )
     monkeypatch.setattr(opening, "engine_of_run", lambda folder, plan: FakeEngine())
     monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
