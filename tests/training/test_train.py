@@ -433,6 +433,14 @@ def test_a_resumed_run_keeps_its_origin_and_the_learning_rate_of_its_first_numbe
     shortlists = (one.shortlist_file.read_bytes() for one in (run.folder, RunFiles(start)))
     assert next(shortlists) == next(shortlists)  # Both runs have one vocabulary.
     assert run.folder.training_summary()["licence"] == "cc-by-nc-4.0"
+    # A run that began without a shortlist gets one later only if its recipe asks for it.
+    run.folder.shortlist_file.unlink()
+    for learns in (False, True):
+        training = dataclasses.replace(again.recipe.training, shortlist=learns)
+        recipe = dataclasses.replace(again.recipe, training=training)
+        prepared = dataclasses.replace(again, recipe=recipe)
+        Run(prepared, *where[1:], DevicePlan())._complete(run.folder)
+        assert run.folder.shortlist_file.exists() is learns
 
 
 @pytest.mark.parametrize("begun", [DevicePlan(training_shapes=1, batch_tokens=200), DevicePlan()])
