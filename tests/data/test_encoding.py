@@ -119,12 +119,14 @@ def test_a_lone_space_before_an_unknown_token_leaves_targets_only():
     tokenizer = Tokenizer.train_from_texts(["a man and a dog"] * 9, 13)
     # Unknown words at both ends, in between and alone, between texts of other kinds.
     texts = ["a € dog", "€", "€ man", "man €", "a €man", "man", "man€ dog", "a dog"]
-    pairs, _ = encode_pairs(texts, texts, tokenizer, tokenizer)
-    for row, text in enumerate(texts):
-        ids = tokenizer.tokenize(text)
-        assert pairs.source(row).tolist() == [*ids, EOS_ID]
-        pieces = " ".join(tokenizer.pieces_of(ids)).replace("▁ <unk>", "<unk>").split(" ")
-        assert tokenizer.pieces_of(pairs.target(row).tolist()) == pieces
+    for source in (tokenizer, Words()):  # `Words` has no token of a space.
+        pairs, _ = encode_pairs(texts, texts, source, tokenizer)
+        for row, text in enumerate(texts):
+            (source_ids,) = source.tokenize([text])
+            assert pairs.source(row).tolist() == [*source_ids, EOS_ID]
+            pieces = " ".join(tokenizer.pieces_of(tokenizer.tokenize(text)))
+            pieces = pieces.replace("▁ <unk>", "<unk>").split(" ")
+            assert tokenizer.pieces_of(pairs.target(row).tolist()) == pieces
 
 
 def test_nothing_left_is_an_error_of_one_line_with_the_reasons():
