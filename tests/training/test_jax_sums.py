@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 from jax_processes import jax_environment
 
 from keras_transformer.engine.device import warn_of_wrong_sums
+from keras_transformer.training import run
 
 AVOIDED = "--xla_cpu_experimental_ynn_fusion_type="
 _GRADIENTS = """
@@ -54,6 +56,15 @@ def test_sums_that_are_wrong_are_a_line_with_the_remedy(capsys, monkeypatch):
     warn_of_wrong_sums()
     (line,) = capsys.readouterr().err.splitlines()
     assert "computes some sums of products wrong" in line and line.endswith(f"XLA_FLAGS={AVOIDED}")
+
+
+def test_a_training_looks_at_the_sums_before_anything_else(monkeypatch):
+    def look():
+        raise LookupError
+
+    monkeypatch.setattr(run, "warn_of_wrong_sums", look)
+    with pytest.raises(LookupError):
+        run.Run.begin(types.SimpleNamespace())
 
 
 @pytest.mark.slow
