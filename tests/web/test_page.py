@@ -280,12 +280,15 @@ def test_sentences_are_translated_by_themselves_as_in_python(browser, deployed):
         " ",
         "",
         "a cat",
-        "TWO DOGDOGS SIT! a",
+        "A BEHIND! a",
     ]
     received = translated(browser, texts, 1)
     expected = Translator.load(folder).translate(texts, beam_size=1)
     assert [row["text"] for row in received] == [row.text for row in expected]
     assert [len(row["parts"]) for row in received] == [4, 1, 1, 0, 1, 2]
+    # Capitals that would have too many tokens in their usual case are translated as they are.
+    (row,) = translated(browser, ["TWO DOGDOGS SIT!"], 1)
+    assert len(row["parts"]) == 1 and row["text"]
     # The text shown has the white space, too, and numbers are no buttons.
     write(browser, "a man ran.  12:30")
     shown = browser.evaluate("document.querySelector('#translation p').textContent")

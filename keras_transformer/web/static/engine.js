@@ -97,18 +97,20 @@ export class Engine {
     const sentences = (whole) => sentencesOf(whole, language).flatMap((sentence) => cut([sentence], words));
     const pieces = this.about.split_sentences || !this.fits(tags + rest.trim(), added) ? sentences(rest) : [rest];
     const parts = withoutSpace(pieces).filter(({ before, source, after }) => before + source + after);
-    return parts.map((part) => this.marked(part, tags, languages));
+    return parts.map((part) => this.marked(part, tags, languages, added));
   }
 
   /** A part as the model reads it, with the tags of its text; or with the translation of one that it does not read. */
-  marked(part, tags, languages) {
+  marked(part, tags, languages, added) {
     const { source } = part;
     const copied = { ...part, text: source, words: [], ids: [], score: 0 };
     if (!source || (this.about.copy_symbols && !hasLetters(source))) return copied;
     if (!this.source.encode(source).length) return { ...copied, text: "" };
     if (!this.about.keep_case || !isInCapitals(source)) return { ...part, source: tags + source };
     const [from, to] = ["source", "target"].map((side, index) => languages?.[side] || this.about.languages?.[index]);
-    return { ...part, source: tags + inUsualCase(source, from), capitals: to ?? "" };
+    const usual = tags + inUsualCase(source, from);
+    // Letters that the vocabulary lacks as capitals are one unknown token, and several tokens in their usual case.
+    return this.fits(usual, added) ? { ...part, source: usual, capitals: to ?? "" } : { ...part, source: tags + source };
   }
 
   /**
