@@ -2,12 +2,12 @@
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import shutil
 import struct
 import tempfile
-import threading
 import zipfile
 from collections.abc import Iterator
 
@@ -22,7 +22,6 @@ _HEADER, _SIZES = 30, 26  # bytes before a member's name, and before the sizes o
 _LARGE_SIZES = 20  # bytes of a member's extra field with its sizes, for more than 4 GiB
 _PADDING = 0xD935  # an extra field of zeros before a member's content, as Android has it
 _COPIED_BYTES = 1 << 22
-_saving = threading.Lock()
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16")
 """Dtypes that the weights of a file may have."""
 
@@ -94,46 +93,57 @@ def weight_bytes(path: pathlib.Path) -> int:
 def save_model(model, path: str | os.PathLike) -> None:
     """Saves a model under a temporary name, then renames it: `path` is never half a file.
 
-    The weights lie where `_in_place` expects them; Keras would build the file in memory.
+    The weights lie where `_in_place` expects them; Keras would build the file in memory. No model
+    has assets.
     """
+    import keras
+
     with replaced_file(path) as temporary:
-        with _WeightsFile(temporary) as weights:
-            others = _save_others(model, weights)
+        with open(temporary, "w+b", buffering=0) as file:
+            weights = _WeightsFile(file)
+            try:
+                model.save_weights(weights)
+            finally:
+                if weights.error is not None:
+                    raise weights.error
         with open(temporary, "r+b") as file, zipfile.ZipFile(file, "w") as archive:
             _add_weights(archive, temporary)
-            with zipfile.ZipFile(others) as members:
-                for name in sorted({*members.namelist()} - {_WEIGHTS}):
-                    archive.writestr(name, members.read(name))
+            archive.writestr("config.json", model.to_json())
+            archive.writestr("metadata.json", json.dumps({"keras_version": keras.version()}))
 
 
-class _WeightsFile(io.FileIO):
-    """A file that HDF5 writes from `_WEIGHTS_START` on. It raises its first error as it is closed.
+class _WeightsFile(io.BytesIO):  # Keras takes a path or an object of this class.
+    """A file that HDF5 writes from `_WEIGHTS_START` on, with its first `error`.
 
-    HDF5 itself crashes after a failed write, or leaves zeros there and reports nothing.
+    After a failed write HDF5 itself crashes, or leaves zeros there and reports nothing.
     """
 
-    def __init__(self, path):
-        super().__init__(path, "w+")
-        self._error = None
-        self.truncate(0)
+    def __init__(self, file):
+        super().__init__()
+        self.error, self._file, self._size = None, file, 0
+
+    def __str__(self):
+        return _WEIGHTS  # Keras checks the suffix.
 
     def seek(self, offset, whence=os.SEEK_SET):
-        start = _WEIGHTS_START if whence == os.SEEK_SET else 0
-        return super().seek(start + offset, whence) - _WEIGHTS_START
+        return super().seek(offset + (self._size if whence == os.SEEK_END else 0))
 
-    def tell(self):
-        return super().tell() - _WEIGHTS_START
+    def readinto(self, buffer):
+        return os.preadv(self._file.fileno(), [buffer], _WEIGHTS_START + self.tell())
 
     def write(self, content):
-        rest = memoryview(content)
+        start, rest = self.tell(), memoryview(content)
+        self._size = max(self._size, start + len(rest))
         with self._error_kept():
             while rest:
-                rest = rest[os.write(self.fileno(), rest) :]
+                size = os.pwrite(self._file.fileno(), rest, _WEIGHTS_START + start)
+                start, rest = start + size, rest[size:]
         return len(content)
 
     def truncate(self, size):
+        self._size = size
         with self._error_kept():
-            super().truncate(_WEIGHTS_START + size)
+            self._file.truncate(_WEIGHTS_START + size)
         return size
 
     @contextlib.contextmanager
@@ -141,36 +151,7 @@ class _WeightsFile(io.FileIO):
         try:
             yield
         except BaseException as error:  # an interrupt, too: it would be an error in HDF5
-            self._error = self._error or error
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        if self._error is not None:
-            raise self._error
-
-
-def _save_others(model, weights):
-    """Writes the weights of a model to a file; returns the archive of the others, in memory.
-
-    Keras lets HDF5 write to memory if it saves to an object. It has no argument for another file,
-    so HDF5 is given another one where it opens the file of this thread.
-    """
-    import h5py
-
-    thread, others = threading.get_ident(), io.BytesIO()
-    with _saving:
-        open_file = h5py.File.__init__
-
-        def open_weights(self, file, *arguments, **options):
-            is_saved = isinstance(file, io.BytesIO) and threading.get_ident() == thread
-            open_file(self, weights if is_saved else file, *arguments, **options)
-
-        h5py.File.__init__ = open_weights
-        try:
-            model.save(others, zipped=False)
-        finally:
-            h5py.File.__init__ = open_file
-    return others
+            self.error = self.error or error
 
 
 def _add_weights(archive, path):

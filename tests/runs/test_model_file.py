@@ -1,6 +1,7 @@
 """The file of a model: read where it lies, by Keras too, and never with a wrong number."""
 
 import errno
+import gc
 import io
 import math
 import os
@@ -122,18 +123,18 @@ def test_weights_in_16_bits_take_half_the_file_and_the_memory(model, tmp_path, l
 
 
 class FailingWrites:
-    """Counts writes; the n-th of them fails, as on a broken disk, or all from there on."""
+    """Counts writes; the n-th of them fails, or all from there on, the later ones as "full"."""
 
     def __init__(self):
-        self.count, self.failing, self.is_full, self._write = 0, None, False, os.write
+        self.count, self.failing, self.is_full, self._write = 0, None, False, os.pwrite
 
-    def __call__(self, descriptor, data):
+    def __call__(self, descriptor, data, start):
         self.count += 1
-        if self.failing and (
-            self.count == self.failing or self.is_full and self.count > self.failing
-        ):
+        if self.count == self.failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return self._write(descriptor, data)
+        if self.failing and self.is_full and self.count > self.failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._write(descriptor, data, start)
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_each_write_of_weights_that_fails_is_an_error_and_leaves_the_earlier_fil
     """
     path = tmp_path / "model.keras"
     path.write_text("before")
-    monkeypatch.setattr(os, "write", writes := FailingWrites())
+    monkeypatch.setattr(os, "pwrite", writes := FailingWrites())
     save_model(small_model, tmp_path / "other.keras")
     count = writes.count
     assert count > len(small_model.variables) + len(small_model.optimizer.variables)
@@ -168,6 +169,18 @@ def test_each_write_of_weights_that_fails_is_an_error_and_leaves_the_earlier_fil
         assert {*os.listdir(tmp_path)} == {"model.keras", "other.keras"}
         assert h5py.h5f.get_obj_count(types=h5py.h5f.OBJ_FILE) == 0
         assert path.read_text() == "before"
+
+
+def test_hdf5_reads_what_it_has_written_to_a_part_of_a_file(tmp_path):
+    numbers = np.arange(9973)
+    with open(tmp_path / "a", "w+b", buffering=0) as file:
+        weights = model_file._WeightsFile(file)
+        for mode in "w", "r":
+            with h5py.File(weights, mode) as opened:
+                if mode == "w":
+                    opened["a"] = numbers
+                np.testing.assert_array_equal(opened["a"], numbers)
+        assert weights.error is None
 
 
 def test_a_disk_that_is_full_anywhere_in_the_file_is_an_error(small_model, tmp_path, small_disk):
@@ -185,10 +198,21 @@ def test_an_interrupt_while_weights_are_written_ends_saving(small_model, tmp_pat
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "write", interrupt)
+    monkeypatch.setattr(os, "pwrite", interrupt)
     with pytest.raises(KeyboardInterrupt):
         save_model(small_model, tmp_path / "model.keras")
     assert os.listdir(tmp_path) == []
+
+
+def test_an_error_of_a_layer_is_raised_and_leaves_no_file_of_hdf5(small_model, tmp_path):
+    def fail(store):
+        raise ValueError("cannot be saved")
+
+    small_model.layers[-1].save_own_variables = fail
+    with pytest.raises(ValueError, match="cannot be saved"):
+        save_model(small_model, tmp_path / "model.keras")
+    gc.collect()
+    assert h5py.h5f.get_obj_count(types=h5py.h5f.OBJ_FILE) == 0 and os.listdir(tmp_path) == []
 
 
 def test_models_are_saved_in_several_threads_beside_other_files_of_hdf5(tmp_path, rng):
