@@ -256,6 +256,7 @@ NAMED = [
     ("de-en", (), None),
     ("student", ("model.enpt.intgemm.alphas.bin", "lex.50.50.enpt.s2t.bin"), ("en", "pt")),
     ("student", ("base/model.enpt.bin",), ("en", "pt")),
+    ("firefox:en-fr", ("model.enpt.bin",), ("en", "fr")),
     ("student", ("model.intgemm8.bin", "model.xxyy.bin"), None),
 ]
 

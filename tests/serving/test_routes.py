@@ -39,11 +39,13 @@ def ask(app, method, path, **more):
 
 
 @pytest.mark.parametrize("path", [PREDICT, TRANSLATE, TRANSLATE + "?"])
-@pytest.mark.parametrize(("letters", "is_short"), [(10, True), (5000, False)])
-def test_only_a_short_request_is_read_and_answered_in_the_loop_of_all_clients(
-    app_of, monkeypatch, path, letters, is_short
+@pytest.mark.parametrize(("letters", "source"), [(10, "en"), (5000, "en"), (10, "auto")])
+def test_only_a_short_request_of_a_known_language_is_read_in_the_loop_of_all_clients(
+    app_of, monkeypatch, path, letters, source
 ):
     readers = []
+    identifier = types.SimpleNamespace(rank=lambda text: [("en", 1.0)])
+    monkeypatch.setattr(libretranslate, "language_identifier", lambda purpose: identifier)
 
     def noting(function):
         def noted(*arguments):
@@ -55,12 +57,12 @@ def test_only_a_short_request_is_read_and_answered_in_the_loop_of_all_clients(
     for owner, name in ((protocol.Parser, "parse"), (LibreTranslate, "read")):
         monkeypatch.setattr(owner, name, noting(getattr(owner, name)))
     text = "a" * letters
-    fields = {"q": text, "source": "en", "target": "fr"}
+    fields = {"q": text, "source": source, "target": "fr"}
     fields = {"instances": [text]} if path == PREDICT else fields
     sent = {"params": fields} if path.endswith("?") else {"json": fields}
     answer = ask(app_of(languages="en-fr"), "POST", path.removesuffix("?"), **sent)
     assert answer.status_code == 200 and "A" * letters in answer.text
-    assert readers == [is_short]
+    assert readers == [letters == 10 and (source == "en" or path == PREDICT)]
 
 
 def test_blocks_of_html_are_counted_up_to_the_limit_and_no_further(app_of, monkeypatch):
@@ -326,11 +328,12 @@ def test_a_file_whose_time_is_over_submits_nothing_more(app_of, monkeypatch):
 
 
 def test_after_a_batch_has_hung_every_request_is_503_at_once(app_of):
-    released = threading.Event()
+    started, released = threading.Event(), threading.Event()
 
     class Hanging(Engine):
         def translate(self, texts, **options):
             if "hang" in texts:
+                started.set()
                 released.wait(60)
             return super().translate(texts, **options)
 
@@ -338,8 +341,13 @@ def test_after_a_batch_has_hung_every_request_is_503_at_once(app_of):
     fields = {"q": "a", "source": "en", "target": "fr"}
 
     async def talk(client):
-        first = await client.post(PREDICT, json={"instances": ["hang"]})
-        answers = [await client.get("/readyz")]
+        hanging = asyncio.create_task(client.post(PREDICT, json={"instances": ["hang"]}))
+        while not started.is_set():
+            await asyncio.sleep(0.01)
+        # It waits for the only thread, which has hung.
+        answers = [await client.post(PREDICT, json={"instances": ["a"]})]
+        first = await hanging
+        answers += [await client.get("/readyz")]
         answers += [await client.post(PREDICT, json={"instances": ["a"]})]
         answers += [await client.post(TRANSLATE, json=fields)]
         return first.status_code, [answer.status_code for answer in answers], answers[-1].json()
@@ -348,7 +356,7 @@ def test_after_a_batch_has_hung_every_request_is_503_at_once(app_of):
         first, others, error = with_client(app, talk)
     finally:
         released.set()
-    assert (first, others) == (504, [503] * 3)
+    assert (first, others) == (504, [503] * 4)
     assert error["error"].endswith("its process is replaced; send this again")
 
 
