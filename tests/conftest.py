@@ -159,7 +159,7 @@ SKIPS = {
     "a corpus": r"needs \.\./shared/data/",
     "a browser": r"needs Chromium|needs the site|needs npm while the site is built",
     "another Python": r"needs another environment: OTHER_PYTHON",
-    "a program": r"needs (node|npm|nginx|a C compiler and make)\b|npm could not install",
+    "a program": r"needs (node|npm|nginx|a C compiler)\b|npm could not install",
     "another library": r"comes with the extra \[peers\]",
     "another backend": r"needs Keras' TensorFlow backend",
     "another version": r"(Keras|Python before) \S.* does not ",
