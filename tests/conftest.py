@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import sys
+import time
 import typing
 import zipfile
 
@@ -164,8 +165,14 @@ SKIPS = {
     "another backend": r"needs Keras' TensorFlow backend",
     "another version": r"(Keras|Python before) \S.* does not ",
     "another system": r"needs (limits of Unix|/dev/full|/proc)",
+    "time": "the time is used up: TESTS_END_AT",
     "a package": r"comes with the extra|need tensorflow-text|needs ([Tt]ensor|jax|Keras|Ray)",
 }
+
+
+def pytest_runtest_setup():
+    if time.time() > float(os.environ.get("TESTS_END_AT", "inf")):
+        pytest.skip(SKIPS["time"])
 
 
 def lacking(report):

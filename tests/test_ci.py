@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -116,7 +117,23 @@ def test_jax_and_other_versions_compute_as_on_a_processor_with_avx2_and_no_more(
     tests = [call for call in calls if call.startswith("pytest ")]
     with_avx2 = {call for call in tests if "XLA_FLAGS=--xla_cpu_max_isa=AVX2\n" in call}
     others = {call for call in tests if re.search(r"KERAS_BACKEND=jax\n|/3\.13/bin", call)}
-    assert with_avx2 == others and len(others) == 2 and len(tests) > 2
+    assert with_avx2 == others and len(others) == 3 and len(tests) > 3
+
+
+def test_slow_tests_end_in_time_for_the_wheel_where_all_parts_run(run):
+    def slow_steps(*parts):
+        calls = run(*parts)[1].split(">>> ")
+        return [call for call in calls if call.startswith("pytest ") and " --slow -m" in call]
+
+    for call in slow_steps():
+        end_at = float(re.search("^TESTS_END_AT=(.*)$", call, re.MULTILINE)[1])
+        assert 3600 < end_at - time.time() < 5000 - 120
+    assert "TESTS_MAY_LACK=a corpus" in slow_steps()[0] and ",time\n" in slow_steps()[0]
+    (quick, *_) = (call for call in run()[1].split(">>> ") if call.startswith("pytest -n 2\n"))
+    assert "TESTS_END_AT" not in quick and ",time\n" not in quick
+    alone = slow_steps("slow")
+    assert len(alone) == 2 and all("TESTS_END_AT=inf\n" in call for call in alone)
+    assert not any(",time\n" in call for call in alone)
 
 
 def test_every_extra_is_installed_alone(run):
@@ -132,7 +149,7 @@ def test_every_extra_is_installed_alone(run):
     assert {*installed, "test", "docs", "peers"} == set(extras)
 
 
-PARTS = ["quick", "slow", "docs", "versions", "package"]
+PARTS = ["quick", "docs", "versions", "slow", "package"]
 
 
 def test_the_parts_together_run_what_the_whole_runs_and_each_installs_what_it_needs(run):
@@ -154,5 +171,5 @@ def test_the_parts_together_run_what_the_whole_runs_and_each_installs_what_it_ne
 
 def test_a_part_that_is_none_is_named_before_anything_is_done(run):
     said, calls = run("quick", "lowest", status=2)
-    assert 'ci: no part is called "lowest". Choose from: quick slow docs versions package' in said
+    assert 'ci: no part is called "lowest". Choose from: quick docs versions slow package' in said
     assert calls == ""

@@ -51,6 +51,7 @@ CONFTEST = f"exec(compile(open({str(TESTS / 'conftest.py')!r}).read(), 'conftest
 SKIPS = {"test_runs.py": SKIPPING, "test_collected.py": COLLECTED}
 SELECTIONS = {(): 3, ("--slow",): 8, ("--slow", "-m", "slow"): 5}
 RUNS = {"all": (SKIPS, (), {}), "few": (SKIPS, (), {"TESTS_MAY_LACK": "a corpus,a program"})}
+RUNS["late"] = ({"test_runs.py": SLOW}, (), {"TESTS_END_AT": "1"})
 RUNS |= {options: ({"test_runs.py": SLOW}, options, {}) for options in SELECTIONS}
 # Each run has a process of its own, a fork of one that has loaded the slow libraries.
 PROGRAM = """
@@ -104,6 +105,8 @@ def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(ru
     status, output = runs["few"]
     assert "2 failed, 1 skipped, 1 xfailed, 1 error" in output
     assert "Received: comes with the extra [litert]" in output
+    status, output = runs["late"]
+    assert status == 0 and "skipped for want of time: 3\n" in output
 
 
 @pytest.mark.slow
