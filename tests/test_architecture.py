@@ -21,7 +21,7 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
 GROUND = {
-    "errors", "files", "reading", "options", "ids", "impossible", "imports", "renamed", "formats",
+    "errors", "files", "reading", "options", "ids", "impossible", "imports", "formats",
     "memory", "translation",
 }  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
@@ -46,7 +46,6 @@ PROCESS = {"compilation_cache", "ray_here"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
-    "renamed": set(),
     "ids": set(),
     "impossible": set(),
     "formats": {"errors"},

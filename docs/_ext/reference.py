@@ -170,8 +170,6 @@ def _rows_of(action: argparse.Action, parser: argparse.ArgumentParser) -> list[l
         return [[f"`{row.dest}`", _cell(row.help or "")] for row in action._choices_actions]
     if _OF_ALL & set(action.option_strings) and not parser._subparsers:
         return []
-    if action.help == argparse.SUPPRESS:  # a former name
-        return []
     meaning = parser._get_formatter()._expand_help(action) if action.help else ""
     if action.option_strings and action.required:
         meaning += "; required"

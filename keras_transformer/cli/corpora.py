@@ -23,7 +23,6 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
-from keras_transformer.cli.former import add_former_corpora, add_former_files, with_new_corpora
 from keras_transformer.errors import InputError, show
 from keras_transformer.imports import import_keras
 from keras_transformer.reading import without_compression
@@ -159,7 +158,6 @@ def _add_synthesize_options(command):
     where = "where: in this process, or over a Ray cluster; default: here"
     add_options(command, ("engine", ("here", "ray"), None, where))
     add_decoding(command, ONE_SEGMENT)
-    add_former_files(command, "--input")
 
 
 def _synthesize(options):
@@ -173,7 +171,7 @@ def _synthesize(options):
     for name in () if with_ray else ("workers", "ray_address"):
         if name in options:
             raise InputError(f"--{name.replace('_', '-')} needs --engine ray.")
-    files = [*getattr(options, "files", ()), *getattr(options, "input", ())]
+    files = getattr(options, "files", [])
     if bool(files) != ("output" in options) or with_ray and not files:
         raise InputError("FILE and --output need each other, and --engine ray needs both.")
     if not files:
@@ -183,7 +181,7 @@ def _synthesize(options):
         format = as_pairs_back if records == "back" else as_pairs
         translate_lines(translator, binary_stdin(), sys.stdout, format, **values)
         return
-    values = option_values(options, "model", "files", "input", "output", "back", "engine")
+    values = option_values(options, "model", "files", "output", "back", "engine")
     shared = {"records": records, "with_ray": with_ray}
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints messages about itself.
         report = translate_corpus(options.model, files, options.output, **shared, **values)
@@ -231,13 +229,11 @@ def _add_shortlist_options(command):
     add_model(command, "a run folder")
     _add_corpora(command)
     add_progress(command)
-    add_former_corpora(command)
 
 
 def _shortlist(options):
     from keras_transformer.data import iterate_pairs
 
-    with_new_corpora(options)
     corpora = _corpora_of(options)
     pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus))
     import_keras()

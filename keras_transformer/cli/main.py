@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.cli.former import with_new_names
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import (
     InputError,
@@ -322,7 +321,6 @@ class _Parser(argparse.ArgumentParser):
     Args:
         options: Adds a command's options to its parser, once the command is the one to run; None
             for the parser of the whole command line.
-        command: Name of the command, with former names of its options.
         usual: Names of the options that `--help` shows; all of them by default.
         example: A command line, with which the help text begins.
         page: Page of `docs` about the command, with which the help text ends.
@@ -331,15 +329,14 @@ class _Parser(argparse.ArgumentParser):
     def __init__(
         self,
         options: Callable | None = None,
-        command: str = "",
         usual: Collection[str] = (),
         example: str = "",
         page: str = "",
         **keywords: Any,
     ):
         super().__init__(**keywords)
-        self._options, self._command = options, command
-        self._usual, self._example, self._page = usual, example, page
+        self._options, self._usual = options, usual
+        self._example, self._page = example, page
         help = "show rare options too, and exit" if usual else argparse.SUPPRESS
         if options is None:
             help = "after a command: show its rare options too"
@@ -401,10 +398,9 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, *arguments, **keywords):
         """Adds the options of this command, then parses."""
         add, self._options = self._options, None
+        args = sys.argv[1:] if args is None else args
         if add is not None:
             add(self)
-        args = with_new_names(self._command, sys.argv[1:] if args is None else args)
-        if self._command:
             self._check_names(args)
         parsed, remaining = super().parse_known_args(args, *arguments, **keywords)
         if "options_of_command" not in parsed:  # The parser of the whole command line is last.
@@ -459,7 +455,6 @@ def _parser():
                 help=help,
                 description=description,
                 options=functools.partial(_add_command, module, name),
-                command=name,
                 usual=_USUAL.get(name, "").split(),
                 example=f"{parser.prog} {example}",
                 page=page,

@@ -22,13 +22,12 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
-from keras_transformer.cli.former import add_former_files
 from keras_transformer.errors import InputError, say
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-COMMAND_OPTIONS = tuple("json stream progress engine files input output document_format".split())
+COMMAND_OPTIONS = tuple("json stream progress engine files output document_format".split())
 _TOP_P = 0.9
 _RESET = "/reset"
 _OF_DOCUMENTS = ("document_format", "wrapped")
@@ -79,7 +78,6 @@ def _add_translate_options(command):
     )
     add_declared(group, BulkOptions, names=RAY_OPTIONS)
     add_decoding(command)
-    add_former_files(command, "--input")
 
 
 def _add_chat_options(command):
@@ -90,17 +88,13 @@ def _add_chat_options(command):
     add_sampling(command, *names, beam_size="replies are sampled", top_p=str(_TOP_P))
 
 
-def _files(options):
-    return [*getattr(options, "files", ()), *getattr(options, "input", ())]
-
-
 def _translate_files(options):
     from keras_transformer.bulk.corpus import translate_corpus
 
     names = (*_OF_LINES, *_OF_DOCUMENTS, "progress")
     _refuse(options, names, "is not allowed with --engine ray")
     values = option_values(options, "model", *COMMAND_OPTIONS)
-    inputs = _files(options)
+    inputs = getattr(options, "files", [])
     for name, is_given in (("FILE", inputs), ("--output", "output" in options)):
         if not is_given:
             raise InputError(f"--engine ray needs {name}.")
@@ -124,7 +118,8 @@ def _translate(options):
     from keras_transformer.steps.text_steps import STEP_OPTIONS
 
     _refuse(options, RAY_OPTIONS, "needs --engine ray")
-    if (files := _files(options)) or getattr(options, "document_format", "lines") != "lines":
+    files = getattr(options, "files", [])
+    if files or getattr(options, "document_format", "lines") != "lines":
         _translate_documents(options, files)
         return
     _refuse(options, ("output", "wrapped"), "needs files or --document-format")

@@ -112,10 +112,8 @@ def test_a_short_help_has_required_options_and_says_where_the_others_are(name, c
             "translate --help",
         ),
         (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.\n", "train --help"),
-        # `--input` is a former name.
-        (["translate", "--inputt=x"], "error: unknown option --inputt.\n", "translate --help"),
     ],
-    ids=["command", "format", "number", "required", "plural", "unlike", "former"],
+    ids=["command", "format", "number", "required", "plural", "unlike"],
 )
 def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_options(
     arguments, received, help, capsys
