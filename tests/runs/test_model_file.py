@@ -60,6 +60,7 @@ def test_weights_are_read_where_they_lie(model, tmp_path, monkeypatch):
     with zipfile.ZipFile("model.keras") as archive, open_file("model.keras", "r") as weights:
         assert {"config.json", "metadata.json", "model.weights.h5"} == {*archive.namelist()}
         assert archive.testzip() is None and len(weights) > 0
+        assert archive.read("model.weights.h5").startswith(b"\x89HDF")
 
 
 @pytest.mark.parametrize("offset", [0.3, 0.6, 0.9])
@@ -202,6 +203,29 @@ def test_an_interrupt_while_weights_are_written_ends_saving(small_model, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         save_model(small_model, tmp_path / "model.keras")
     assert os.listdir(tmp_path) == []
+
+
+def test_hdf5_meets_no_error_of_the_file_not_even_after_it_is_closed(tmp_path, monkeypatch):
+    """It would crash as Python ends, where it could not close its file."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with open(tmp_path / "a", "w+b", buffering=0) as file:
+        interrupted, closed = model_file._WeightsFile(file), model_file._WeightsFile(file)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", interrupt)
+            interrupted.write(b"abc")
+    assert [closed.truncate(2), closed.write(b"abc"), closed.seek(0, os.SEEK_END)] == [2, 3, 3]
+    errors = [type(weights.error) for weights in (interrupted, closed)]
+    assert errors == [KeyboardInterrupt, ValueError]
+
+
+def test_a_write_may_take_several_calls(small_model, tmp_path, monkeypatch):
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, start: write(file, data[:97], start))
+    save_model(small_model, tmp_path / "model.keras")
+    check_equal(keras.saving.load_model(tmp_path / "model.keras"), small_model)
 
 
 def test_an_error_of_a_layer_is_raised_and_leaves_no_file_of_hdf5(small_model, tmp_path):
