@@ -99,8 +99,8 @@ def save_model(model, path: str | os.PathLike) -> None:
     import keras
 
     with replaced_file(path) as temporary:
-        with open(temporary, "w+b", buffering=0) as file:
-            weights = _WeightsFile(file)
+        with open(temporary, "w+b", buffering=0) as weights_file:
+            weights = _WeightsFile(weights_file)
             try:
                 model.save_weights(weights)
             finally:
