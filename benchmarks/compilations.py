@@ -5,7 +5,6 @@ KERAS_BACKEND=jax python -m benchmarks.compilations --folder FOLDER
 On a GPU each program takes seconds before it first runs. On a CPU the count tells how many.
 """
 
-import dataclasses
 import itertools
 import json
 import os
@@ -39,7 +38,6 @@ def every_command(
     lines: int = 3_000,
     device: Device = "this",
     small: bool = False,
-    one_by_one: bool = False,
 ) -> Report:
     """Counts the programs of `train`, `evaluate`, `translate` and `export`, each in a new process.
 
@@ -48,15 +46,13 @@ def every_command(
         lines: Training pairs to take, at most.
         device: Device whose shapes and rows are taken: this one, a CPU or a GPU.
         small: A model of one layer instead of `transformer_tiny`.
-        one_by_one: Programs compile at their first call, so that none delays another.
     """
     with tempfile.TemporaryDirectory() as work:
         base = pathlib.Path(work)
         write_corpus(base, folder, lines)
         rows = []
         for name in WORKS:
-            flags = {"--small": small, "--one-by-one": one_by_one}
-            options = [f"--device={device}", *(flag for flag in flags if flags[flag])]
+            options = [f"--device={device}", *["--small"] * small]
             text = command_line.call("one-command", name, work, *options, module=__spec__.name)
             rows.append({"command": name, **json.loads(text)})
             log(rows[-1])
@@ -70,7 +66,6 @@ def one_command(
     /,
     device: Device = "this",
     small: bool = False,
-    one_by_one: bool = False,
     output: str = "run",
 ) -> dict[str, Any]:
     """Runs one command, and tells what it compiled.
@@ -80,7 +75,6 @@ def one_command(
         folder: Directory with the texts, and after `train` with the run.
         device: Device whose shapes and rows are taken: this one, a CPU or a GPU.
         small: A model of one layer instead of `transformer_tiny`.
-        one_by_one: Programs compile at their first call, so that none delays another.
         output: Name of the run in the directory, which `train` makes.
     """
     if name not in WORKS:
@@ -117,8 +111,6 @@ def one_command(
     jax.monitoring.register_event_duration_secs_listener(listener)
     start = time.perf_counter()
     plan = {"cpu": CPU, "gpu": accelerator()}.get(device) or device_plan()
-    if one_by_one:
-        plan = dataclasses.replace(plan, compiles_ahead=False)
     _WORKS[name](folder, folder / output, plan, small)
     long = [(program, round(seconds, 2)) for program, seconds in compiled if seconds > SECONDS]
     return {

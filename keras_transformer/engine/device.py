@@ -37,7 +37,6 @@ class DevicePlan:
         can_shrink: Whether a batch continues with fewer rows when sentences have ended.
         workers: Number of batches that are searched at once.
         lines_at_once: Number of lines of a stream that are translated together.
-        compiles_ahead: Whether programs are compiled together, before the first of them runs.
         memory: Bytes that a search may use.
         scored_logits: Logits that a batch of scoring may have, except that it has at least one
             pair; None: any number.
@@ -53,7 +52,6 @@ class DevicePlan:
     can_shrink: bool = True
     workers: int = 2
     lines_at_once: int = 1024
-    compiles_ahead: bool = False
     memory: int = 0
     scored_logits: int | None = None
 
@@ -145,7 +143,6 @@ def accelerator(memory: int | None = None) -> DevicePlan:
         can_shrink=False,
         workers=1,
         lines_at_once=8192,
-        compiles_ahead=True,
         memory=int(_MEMORY_SHARE * (memory or _UNKNOWN_MEMORY)),
     )
 

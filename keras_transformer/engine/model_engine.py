@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
@@ -13,7 +13,6 @@ from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import result_capacity
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions
 from keras_transformer.engine import inputs
-from keras_transformer.engine.ahead import Program
 from keras_transformer.engine.device import (
     CPU,
     LARGE_MODEL_ON_CPU,
@@ -31,7 +30,6 @@ from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.memory import is_large
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
-from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
 from keras_transformer.translation import Translation
@@ -185,18 +183,6 @@ class ModelEngine(IdsEngine):
             found = self._scheduler.search([jobs[i] for i in indices], options, rows)
             results |= zip(indices, map(translations_of, found), strict=True)
         return [results[index] for index in range(len(jobs))]
-
-    def programs(self, texts: Sequence[str], **options: Any) -> Iterator[Program]:
-        """Yields the programs that `translate` of these texts needs, traced and not compiled.
-
-        Takes the options of `translate`.
-        """
-        languages = [options.pop(name, None) for name in LANGUAGE_OPTIONS]
-        request = self.request(**options)
-        jobs, _ = self._jobs(texts, request, self.directions_of(texts, *languages))
-        if jobs:
-            rows = self._rows(request, len(jobs), max(len(job.source) for job in jobs))
-            yield from self._scheduler.programs(self._with_prompts(jobs), request.options, rows)
 
     def _with_prompts(self, jobs):
         if self.reads_sources:

@@ -43,26 +43,15 @@ class Compiled:
         self.programs, self._is_large = set(), is_large(model)  # the shapes of earlier calls
         outer_arguments = outer_arguments or (lambda **static: ())
         if backend == "tensorflow":
-            self._run, self._lower = _with_tensorflow(function, outer_arguments, with_xla), None
+            self._run = _with_tensorflow(function, outer_arguments, with_xla)
         else:
-            self._run, self._lower = _with_jax(model, function, outer_arguments)
+            self._run = _with_jax(model, function, outer_arguments)
         self._counts = with_xla or backend == "jax"
 
     @property
     def compilations(self) -> int:
         """Number of functions that XLA has compiled."""
         return len(self.programs) if self._counts else 0
-
-    def ahead(self, *arguments, **static) -> Callable[[], object] | None:
-        """Traces a call, and returns a function that compiles its program, in any thread.
-
-        A later call of these shapes then compiles nothing. Returns None if the program is there
-        already, and on TensorFlow, which compiles only in calls.
-        """
-        if self._lower is None or self.has_program(*arguments, **static):
-            return None
-        with _compiling:
-            return self._lower(arguments, static).compile
 
     def has_program(self, *arguments, **static) -> bool:
         """Returns whether a call compiles nothing."""
@@ -141,14 +130,9 @@ def _with_jax(model, function, outer_arguments):
         with keras.StatelessScope(list(zip(variables(), values, strict=True))):
             return function(*arguments, **dict(static))
 
-    def complete(arguments, static):
-        arguments = (*arguments, *outer_arguments(**static))
-        return [variable.value for variable in variables()], arguments, tuple(static.items())
-
     def call(arguments, static):
-        return run(*complete(arguments, static))
+        arguments = (*arguments, *outer_arguments(**static))
+        values = [variable.value for variable in variables()]
+        return run(values, arguments, tuple(static.items()))
 
-    def lower(arguments, static):
-        return run.lower(*complete(arguments, static))
-
-    return call, lower
+    return call

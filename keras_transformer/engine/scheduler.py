@@ -20,7 +20,6 @@ from keras_transformer.decoding.search import (
     score_targets,
 )
 from keras_transformer.decoding.search_options import DecodingOptions
-from keras_transformer.engine.ahead import Program, compile_together
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.inputs import (
     Job,
@@ -162,8 +161,6 @@ class Scheduler:
         """Returns the `Hypotheses` of jobs that have the same strategy."""
         compiled, rows = self.compiled(options), self._row_count(len(jobs), batch_size)
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
-        if self._plan.compiles_ahead:
-            compile_together(self.programs(jobs, options, batch_size, least_candidates))
         # A single batch is not worth the compilation of more programs.
         shrinks = self._model.can_shrink and len(jobs) > rows > FEWEST_ROWS
         shrinks = shrinks and self._plan.can_shrink
@@ -188,36 +185,6 @@ class Scheduler:
             return _by_sentence(hypotheses, len(indices))
 
         return in_batches(lengths, batch_size, [run] * self._workers)
-
-    def programs(
-        self,
-        jobs: Sequence[Job],
-        options: DecodingOptions,
-        batch_size: int,
-        least_candidates: int = 0,
-    ) -> Iterator[Program]:
-        """Yields the programs that `search` of these jobs runs, traced, without those it has.
-
-        On a device where sentences leave their batch, their programs are not known before.
-        """
-        compiled, rows = self.compiled(options), self._row_count(len(jobs), batch_size)
-        longest_prefix = max((len(job.prefix) for job in jobs), default=0)
-        buckets = self._few_buckets([len(job.source) for job in jobs], batch_size)
-        longest_first = sorted(jobs, key=lambda job: len(job.source), reverse=True)
-        columns_so_far = set()
-        for start in range(0, len(jobs), batch_size):
-            batch_jobs = longest_first[start : start + batch_size]
-            if (columns := bucket(len(batch_jobs[0].source), buckets)) in columns_so_far:
-                continue
-            columns_so_far.add(columns)
-            arguments, capacity = self.batch(
-                batch_jobs, options, rows, longest_prefix, least_candidates, buckets
-            )
-            call = SearchCall.of(arguments, options, Search.run, capacity)
-            compile = compiled.ahead(arguments, (), call=call)
-            if compile is not None:
-                name = f"a search of {rows} sentences of up to {columns} tokens"
-                yield Program(name, compile)
 
     def _few_buckets(self, lengths, batch_size):
         """Returns the lengths that sources are padded to, as few as suit the device."""

@@ -133,11 +133,7 @@ def _fit_until(run, epochs):
 def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
     """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
     training, has_bar = run.recipe.training, is_terminal(sys.stderr)
-    compilation: run_callbacks.RunCallback = run_callbacks.Compilation(run, has_bar)
-    if run.compiles_ahead:
-        from keras_transformer.training.ahead import ProgramsAhead
-
-        compilation = ProgramsAhead(run)
+    compilation = run_callbacks.Compilation(run, has_bar)
     callbacks = [
         run_callbacks.NumberOfEpochs(run),
         run_callbacks.EpochSeed(run),

@@ -2,16 +2,14 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.engine import Engine
-from keras_transformer.engine.ahead import Ahead, Program
 from keras_transformer.engine.device import DevicePlan, device_plan, warn_of_wrong_sums
-from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.errors import show
 from keras_transformer.formats import LEARN_SHORTLIST, load
 from keras_transformer.large_variables import assign_each, values_follow
@@ -52,7 +50,6 @@ class Run:
         start: State from which `fit` continues.
         history: Lines of `history.csv` so far.
         metrics: Content of `metrics.json` so far.
-        ahead: Programs that are compiled before their first calls, if there are any.
         compiled_shapes: Shapes of batches that XLA has compiled, by part.
     """
 
@@ -71,7 +68,6 @@ class Run:
         self.history: list[dict[str, float]] = []
         self.metrics: dict[str, Any] = {}
         self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
-        self.ahead: Ahead | None = None
         self._has_doubted = False
         self._translations: list[str] = []  # of the last epoch's BLEU
 
@@ -160,13 +156,6 @@ class Run:
             enable_lora(model, recipe.training.lora_rank)
         return model
 
-    @property
-    def compiles_ahead(self) -> bool:
-        """True if the programs of all steps are known and can be compiled before the first."""
-        is_alone = keras.distribution.distribution() is None
-        compiles = self.plan.compiles_ahead and self.model.jit_compile
-        return bool(compiles and is_alone and keras.backend.backend() == "jax")
-
     def is_over(self) -> bool:
         """Returns True if no epoch is left to train."""
         return self.start.epoch >= self.recipe.training.epochs or self.has_stopped()
@@ -184,32 +173,13 @@ class Run:
 
     def translate(self, count: int | None = None) -> list[str]:
         """Translates the first validation sentences by greedy search, with the present weights."""
-        if self.ahead is not None:
-            self.ahead.wait()
-        texts, options = self._to_translate(count)
-        return [translation.text for translation in self.engine.translate(texts, **options)]
-
-    def _to_translate(self, count):
-        """Returns the sources of the first validation pairs, and the options of their search."""
         texts = [source for source, _ in self.validation[:count]]
         directions, options = self._prepared.validation_directions[:count], {}
         if directions:
             languages = map(list, zip(*directions, strict=True))
             options = dict(zip(LANGUAGE_OPTIONS, languages, strict=True))
-        return texts, {**self.translation_options, **options}
-
-    def programs_of_an_epoch(self) -> Iterator[Program]:
-        """Yields the programs of each epoch's translations: for BLEU, and as samples."""
-        if not isinstance(self.engine, ModelEngine):
-            return
-        training = self.recipe.training
-        if training.selects_by_translations:
-            texts, options = self._to_translate(None)
-        elif training.sample_translations and not self.recipe.gives_labels:
-            texts, options = self._to_translate(training.sample_translations)
-        else:
-            return
-        yield from self.engine.programs(texts, **options)
+        options |= self.translation_options
+        return [translation.text for translation in self.engine.translate(texts, **options)]
 
     def sample_translations(self) -> list[str]:
         """Returns the translations of the first validation sentences, with the present weights."""
