@@ -5,6 +5,7 @@ A wrong byte in a text raises an error with a line number, and so does a truncat
 
 import codecs
 import contextlib
+import csv
 import gzip
 import hashlib
 import io
@@ -497,10 +498,8 @@ def unescape_field(field: str) -> str:
     return re.sub(r"\\[\\tnr]", lambda match: texts[match[0]], field)
 
 
-def to_cell(text: str) -> str:
-    """Returns a text as a cell of a TSV file that `text.tables.iterate_rows` reads as this text.
-
-    >>> print(to_cell('"No," I say.'), to_cell('I say "no".'))
-    \"\"\"No,\"\" I say." I say "no".
-    """
-    return '"' + text.replace('"', '""') + '"' if text.startswith('"') else text
+def csv_row(cells: Iterable[str]) -> str:
+    """Returns a row of a CSV file with its line break, which `text.tables.iterate_rows` reads."""
+    row = io.StringIO()
+    csv.writer(row, lineterminator="\n").writerow(cells)
+    return row.getvalue()

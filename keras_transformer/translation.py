@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_transformer.reading import to_cell
+from keras_transformer.reading import csv_row
 from keras_transformer.text.sentences import space_after
 
 CONTINUATION = ("continuation_log_probability", "continuation_length")
@@ -145,7 +145,7 @@ class Translation:
 
 
 def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
-    """Returns one line per hypothesis: source, target and score, as cells of a TSV file.
+    """Returns one row of a CSV file per hypothesis: source, target and score.
 
     Args:
         text: Text that was translated.
@@ -157,5 +157,5 @@ def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
         pair = [" ".join(side.split()) for side in (text, hypothesis.text)]
         if is_back:
             pair.reverse()
-        lines.append("\t".join([*map(to_cell, pair), f"{hypothesis.score:.4f}"]))
+        lines.append(csv_row([*pair, f"{hypothesis.score:.4f}"]))
     return lines

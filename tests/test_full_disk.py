@@ -70,9 +70,9 @@ def shortlist(folder):
 
 
 def joined(folder):
-    (folder / ".parts" / "a.tsv").mkdir(parents=True)
-    (folder / ".parts" / "a.tsv" / "1.txt").write_text("a cat\ta dog\t-0.5\n" * 9)
-    return lambda: bulk._join(folder, "a.tsv", True)
+    (folder / ".parts" / "a.csv").mkdir(parents=True)
+    (folder / ".parts" / "a.csv" / "1.txt").write_text("a cat,a dog,-0.5\n" * 9)
+    return lambda: bulk._join(folder, "a.csv", True)
 
 
 def demo_data(folder):
@@ -100,7 +100,7 @@ FULL_DISKS += [(cleaned, 600, r"out/train\.(en|de)")]
 FULL_DISKS += [(encoded, 99, r"cache/\w{32}/source\.ids"), (array, 700, r"lines\.npy")]
 # Its array's first 16 bytes fit: few enough for a buffer, whose error NumPy's `tofile` loses.
 FULL_DISKS += [(shortlist, 144, r"shortlist\.npy")]
-FULL_DISKS += [(joined, 30, r"a\.tsv\.scores"), (joined, 60, r"a\.tsv")]
+FULL_DISKS += [(joined, 30, r"a\.csv\.scores"), (joined, 60, r"a\.csv")]
 FULL_DISKS += [(demo_data, 99, r"held_out\.source")]
 FULL_DISKS += [pytest.param(curves, 99, r"tensorboard/train", marks=pytest.mark.tensorflow)]
 

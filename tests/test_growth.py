@@ -190,8 +190,8 @@ TEXT_FUNCTIONS = {
     "skeleton": rules.skeleton,
     "without_escapes": rules.without_escapes,
     "rows of a table": lambda text: [
-        list(tables._rows(enumerate(text.split("\n"), 1), separator, "a.csv", True))
-        for separator in "\t,"
+        list(rows(text.replace('"', "").split("\n"), "a"))
+        for rows in (tables._csv_rows, tables._tsv_rows)
     ],
     "are_column_names": lambda text: tables.are_column_names([text, text + "x"]),
     "causes": local._CAUSE.findall,

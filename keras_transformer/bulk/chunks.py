@@ -101,8 +101,7 @@ class Worker:
     def _lines_of(self, line, translation):
         if self._records == "text":
             return [one_line(translation.text) + line.end]
-        pairs = pair_lines(line.text, translation, self._records == "back")
-        return [pair + "\n" for pair in pairs]
+        return pair_lines(line.text, translation, self._records == "back")
 
     def _load(self):
         """Loads the model, and checks the options, because a wrong option is not a line's fault.

@@ -46,7 +46,7 @@ def translate_corpus(
         inputs: Paths of the files, UTF-8, plain or compressed, read on this machine.
         output: Folder to make; each translated file has the name of its input, without the ending
             of a compressed file.
-        records: `"text"` writes the best translation of each line. `"pairs"` writes TSVs of the
+        records: `"text"` writes the best translation of each line. `"pairs"` writes CSVs of the
             line and all its hypotheses, `"back"` of hypotheses and line, with scores in
             `NAME.scores`.
         with_ray: False translates in this process, by default with all cores.
@@ -69,7 +69,7 @@ def translate_corpus(
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")
     paths = [os.fspath(path) for path in inputs]
-    names = _names(paths, "" if records == "text" else ".tsv")
+    names = _names(paths, "" if records == "text" else ".csv")
     if records != "text":  # The sides of a pair are lines.
         options.setdefault("split_sentences", False)
     job = {"model": fingerprint(model), "chunk_lines": bulk_options.chunk_lines}
@@ -166,8 +166,8 @@ def _join(folder, name, with_scores=False):
     columns = {name: lambda line: line}
     if with_scores:  # The file `name`, which shows that all is complete, is last.
         columns = {
-            f"{name}.scores": lambda line: line.rpartition(b"\t")[2],
-            name: lambda line: line.rpartition(b"\t")[0] + b"\n",
+            f"{name}.scores": lambda line: line.rpartition(b",")[2],
+            name: lambda line: line.rpartition(b",")[0] + b"\n",
         }
     for file_name, column in columns.items():
         with replaced_file(folder / file_name) as path, open(path, "wb") as file:

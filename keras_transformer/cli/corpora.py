@@ -147,7 +147,7 @@ def _add_synthesize_options(command):
     n_best = "hypotheses, each of which makes a pair; default: 1"
     files = "text files, compressed too; default: the lines of stdin, pairs to stdout"
     command.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
-    output = "folder of NAME.tsv and NAME.tsv.scores, to make or to continue"
+    output = "folder of NAME.csv and NAME.csv.scores, to make or to continue"
     add_options(
         command,
         ("back", None, None, back),
@@ -187,7 +187,7 @@ def _synthesize(options):
         report = translate_corpus(options.model, files, options.output, **shared, **values)
     tag = {"tag": "bt"} if records == "back" else {}
     folder = os.path.abspath(options.output)
-    files = sorted(name for name in os.listdir(folder) if name.endswith(".tsv"))
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".csv"))
     report["train"] = [
         {"name": corpus, "source": os.path.join(folder, file), **tag}
         for corpus, file in zip(_corpus_names(files), files, strict=True)
@@ -196,10 +196,10 @@ def _synthesize(options):
 
 
 def _corpus_names(files):
-    """Returns a name of letters, digits and hyphens for each TSV, as a recipe takes them."""
+    """Returns a name of letters, digits and hyphens for each CSV, as a recipe takes them."""
     names: dict[str, None] = {}
     for file in files:
-        name = re.sub(r"[^\w-]+", "-", file.removesuffix(".tsv"))
+        name = re.sub(r"[^\w-]+", "-", file.removesuffix(".csv"))
         numbered = (f"{name}-{number}" for number in itertools.count(2))
         names[next(each for each in itertools.chain([name], numbered) if each not in names)] = None
     return [*names]

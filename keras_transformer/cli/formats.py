@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.cli.lines import Line
-from keras_transformer.reading import one_line, to_cell
+from keras_transformer.reading import one_line
 from keras_transformer.translation import Translation, pair_lines
 
 _ALIGNMENT_DIGITS = 4
@@ -39,9 +39,9 @@ def as_json(line: Line, translation: Translation) -> str:
 
 
 def as_pairs(line: Line, translation: Translation, is_back: bool = False) -> str:
-    """A pair of each hypothesis: `source<TAB>target`; see `pair_lines`."""
+    """A row of a CSV file per hypothesis: `source,target`; see `pair_lines`."""
     pairs = pair_lines(line.text, translation, is_back)
-    return "".join(pair.rpartition("\t")[0] + "\n" for pair in pairs)
+    return "".join(pair.rpartition(",")[0] + "\n" for pair in pairs)
 
 
 as_pairs_back = functools.partial(as_pairs, is_back=True)
@@ -64,7 +64,7 @@ def as_scored_row(line: Line, scored: Translation | None) -> str:
     if scored is not None:
         count = len(scored.token_log_probabilities) or len(target.split()) + 1
         nats = f"{-scored.log_probability / count:.4f}"
-    sides = [to_cell(" ".join(side.split())) for side in (line.text, target)]
+    sides = [" ".join(side.split()) for side in (line.text, target)]
     return "\t".join([*sides, nats]) + "\n"
 
 

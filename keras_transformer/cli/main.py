@@ -133,7 +133,7 @@ _COMMANDS = {
         ),
         "synthesize": (
             "make pairs for training from text in one language: distillation, back-translation",
-            "Translates text and writes it with its translations, as a TSV of sources and targets "
+            "Translates text and writes it with its translations, as a CSV of sources and targets "
             "that a recipe takes. With --output it continues after an interruption.",
             "synthesize --model runs/de-en --back mono.de --output synthetic",
             "howto/synthesize.md",

@@ -30,7 +30,7 @@ from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, writing
 from keras_transformer.files import OwnedFolder, write_whole
 from keras_transformer.options import option, options_class
-from keras_transformer.reading import check_rereadable, iterate_lines, to_cell, without_compression
+from keras_transformer.reading import check_rereadable, csv_row, iterate_lines, without_compression
 from keras_transformer.text.tables import is_table, iterate_rows
 
 FilePath = str | os.PathLike
@@ -85,7 +85,7 @@ def clean_corpora(
         corpora: Pairs of paths: two aligned files, or a table of two columns and None, or a
             `PairTable` or `TranslationMemory` and None.
         output: Folder to make: the cleaned files under their names, without `.gz` or the ending of
-            another compressed format, tables and memories as TSV, and `report.json`.
+            another compressed format, tables and memories as CSV, and `report.json`.
         held_out: Paths of test sets. A pair is dropped if one of its sides equals a line, or a
             cell of a table, except for case, accents, digits, punctuation and spaces.
         overwrite: Whether an earlier `output` of this function is replaced.
@@ -162,7 +162,7 @@ def _output_names(corpora):
 def _output_name(path):
     name = without_compression(os.path.basename(path))
     if isinstance(path, TranslationMemory) or is_table(name):
-        return os.path.splitext(name)[0] + ".tsv"
+        return os.path.splitext(name)[0] + ".csv"
     return name
 
 
@@ -317,7 +317,7 @@ def _write_corpus(corpus, files, reasons, options, staging, examples, progress):
             kept_pairs = [chunk[index] for index in np.flatnonzero(codes == 0)]
             for output, lines in zip(outputs, _columns(kept_pairs, len(files)), strict=True):
                 with writing(output.name):
-                    output.write("".join(line + "\n" for line in lines).encode())
+                    output.write("".join(lines).encode())
             _add_examples(examples, chunk, codes, files[0], first_line=num_pairs + 1)
             counts += np.bincount(codes, minlength=len(_CODES))
             num_undone += sum(pair.is_undone for pair in kept_pairs)
@@ -347,8 +347,6 @@ def _add_examples(examples, pairs, reasons, file, first_line):
 
 def _columns(pairs, num_files):
     """Returns the lines of each file: of one side, or of a table with both sides."""
-    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    if num_files == 2:
-        return sources, targets
-    cells = (map(to_cell, side) for side in (sources, targets))
-    return [list(map("\t".join, zip(*cells, strict=True)))]
+    if num_files == 1:
+        return [[csv_row(pair[:2]) for pair in pairs]]
+    return [[f"{pair[side]}\n" for pair in pairs] for side in (0, 1)]

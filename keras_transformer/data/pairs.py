@@ -30,11 +30,11 @@ class PairFile(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class PairTable:
-    """The sentence pairs of a table of two columns, as spreadsheets save it.
+    """The sentence pairs of a table of two columns.
 
-    Columns of a file with the ending `.csv` are separated by commas, semicolons or tabs, columns of
-    other files by tabs. A cell that begins with `"` is read as Python's `csv` reads it. Line breaks
-    in a cell become spaces.
+    Python's `csv` reads a file with the ending `.csv`, whose columns are separated by commas,
+    semicolons or tabs. Line breaks in a cell become spaces. Lines of other files are split at tabs,
+    and none of their cells begins with `"`.
 
     Args:
         path: Path of the file, plain or compressed.

@@ -1,6 +1,6 @@
-"""Reads and writes tables of texts as spreadsheets do: lines of cells, some of them in quotes."""
+"""Reads tables of texts: CSV as spreadsheets save it, and columns with tabs between them."""
 
-import collections
+import contextlib
 import csv
 import functools
 import itertools
@@ -12,14 +12,12 @@ from keras_transformer.errors import InputError
 from keras_transformer.options import received
 from keras_transformer.reading import iterate_lines, without_compression
 
-_SEPARATORS = ",;\t"  # of a CSV file
+_SEPARATORS = ",;\t"  # of a CSV file; the first of equals is taken
 _FIRST_ROWS = 100  # that show the separator of a CSV file
 _BREAKS = re.compile(r"[\t\r\n]+")
 _CODE = re.compile("[a-z]{2}[-_](?:[a-z]{2}|[a-z]{4})")  # of a language with its region or script
 _COLUMN_NAMES = frozenset(("source", "src", "source text", "target", "tgt", "trg", "target text"))
 _COLUMN_NAMES |= {"term", "translation", "original", "label", "text", "sentence"}
-
-Line = tuple[int, str]
 
 
 def is_table(path: str | os.PathLike) -> bool:
@@ -32,31 +30,23 @@ def iterate_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the cells of each row of a table, and the number of the row's first line.
 
-    Columns of a CSV file, a file with the ending `.csv`, are separated by the comma, the semicolon
-    or the tab that gives most of its first rows two columns. Columns of other files are separated
-    by tabs. A cell that begins with `"` is read as Python's `csv` reads it: it ends at the next
-    `"`, and `""` within it is `"`. Line breaks and tabs in a cell become spaces. A cell with more
-    text after its end, such as `"Yes," he said.`, is not in quotes: it stays as it is.
+    Python's `csv` reads a file with the ending `.csv`. Its columns are separated by the comma, the
+    semicolon or the tab that gives most of its first rows two columns. Line breaks and tabs in a
+    cell become spaces. Lines of other files are split at tabs. A cell there that begins with `"` is
+    an error, because it may be in quotes.
 
     Args:
         path: Path of the file, as for `iterate_lines`.
         header: Whether the first row has the names of the columns, and is skipped. By default such
             a row, as `source` and `target`, is an error.
-        lenient: Whether bytes that are not UTF-8 become U+FFFD, and a line whose cell in quotes
-            does not end is a row of the line and U+FFFD.
+        lenient: Whether bytes that are not UTF-8 become U+FFFD.
 
     Raises:
-        InputError: The errors of `iterate_lines`; or a cell in quotes does not end.
+        InputError: The errors of `iterate_lines`; or a row that its kind of table cannot have.
     """
-    errors = "replace" if lenient else "strict"
-    lines: Iterator[Line] = enumerate(iterate_lines(path, errors=errors), 1)
-    separator = "\t"
-    if without_compression(os.fspath(path)).lower().endswith(".csv"):
-        first_lines = list(itertools.islice(lines, _FIRST_ROWS))
-        separator = _separator_of(first_lines)
-        lines = itertools.chain(first_lines, lines)
-    rows = _rows(lines, separator, os.fspath(path), lenient)
-    for number, cells in rows:
+    is_csv = without_compression(os.fspath(path)).lower().endswith(".csv")
+    lines = iterate_lines(path, errors="replace" if lenient else "strict")
+    for number, cells in (_csv_rows if is_csv else _tsv_rows)(lines, os.fspath(path)):
         if number == 1 and header:
             continue
         if number == 1 and header is None and are_column_names(cells):
@@ -94,68 +84,37 @@ def _languages():
     return {code for code, _ in rows if len(code) == 2} | {name.casefold() for _, name in rows}
 
 
-def _separator_of(lines):
-    counts = {
-        separator: sum(len(cells) == 2 for _, cells in _rows(iter(lines), separator, "", True))
-        for separator in _SEPARATORS
-    }
-    return max(counts, key=lambda separator: counts[separator])  # the first of equals
+def _csv_rows(lines, path):
+    lines = (f"{line}\n" for line in lines)
+    first_lines = list(itertools.islice(lines, _FIRST_ROWS))
+    separator = max(_SEPARATORS, key=functools.partial(_count_pairs, first_lines))
+    rows = csv.reader(itertools.chain(first_lines, lines), delimiter=separator, strict=True)
+    number = 1
+    try:
+        for cells in rows:
+            yield number, list(map(_without_breaks, cells or [""]))
+            number = rows.line_num + 1
+    except csv.Error as error:
+        rule = f"{path}, line {number}: expected a row of a CSV file"
+        raise InputError(f"{rule}. Received: {error}.") from None
 
 
-class _Lines:
-    """Numbered lines, of which some may be given back."""
-
-    def __init__(self, lines: Iterator[Line]):
-        self._lines = lines
-        self._returned: collections.deque[Line] = collections.deque()
-        self.taken: list[Line] = []  # since the last call of `next`
-
-    def __iter__(self) -> Iterator[Line]:
-        return self
-
-    def __next__(self) -> Line:
-        self.taken = [self._returned.popleft() if self._returned else next(self._lines)]
-        return self.taken[0]
-
-    def texts(self) -> Iterator[str]:
-        """Yields the last line and those after it, for one row."""
-        yield f"{self.taken[0][1]}\n"
-        while line := self._returned.popleft() if self._returned else next(self._lines, None):
-            self.taken.append(line)
-            yield f"{line[1]}\n"
-
-    def give_back(self) -> None:
-        """Gives back all lines after the one that `next` returned."""
-        self._returned.extendleft(reversed(self.taken[1:]))
-        del self.taken[1:]
+def _count_pairs(lines, separator):
+    """Returns how many rows have two cells."""
+    count = 0
+    with contextlib.suppress(csv.Error):
+        for cells in csv.reader(lines, delimiter=separator):
+            count += len(cells) == 2
+    return count
 
 
-def _rows(lines, separator, path, lenient):
-    lines, quote = _Lines(lines), f'{separator}"'
-    for number, line in lines:
-        cells = line.split(separator)
-        if has_quotes := line.startswith('"') or quote in line:
-            try:
-                cells = next(csv.reader(lines.texts(), delimiter=separator, strict=True))
-            except csv.Error:
-                is_whole = len(lines.taken) == 1 and not any(map(_is_open, cells))
-                lines.give_back()
-                if not is_whole and not lenient:
-                    raise _open_cell(path, number, line) from None
-                cells = cells if is_whole else [line, "\ufffd"]
-        if has_quotes or separator != "\t":
-            cells = list(map(_without_breaks, cells))
-        yield number, cells
-
-
-def _open_cell(path, number, line):
-    rule = f'{path}, line {number}: expected a cell that starts with " to end with "'
-    advice = 'Write """Yes,"" he said." for "Yes," he said.'
-    return InputError(f"{rule}. Received: {received(line)}. {advice}")
-
-
-def _is_open(cell):
-    return cell.startswith('"') and '"' not in cell[1:]
+def _tsv_rows(lines, path):
+    for number, line in enumerate(lines, 1):
+        if line.startswith('"') or '\t"' in line:
+            rule = f'{path}, line {number}: a cell of a TSV file must not begin with "'
+            advice = "Save a spreadsheet as CSV. Write other columns as files of their own"
+            raise InputError(f"{rule}. Received: {received(line)}. {advice}, with `cut -f 1`.")
+        yield number, line.split("\t")
 
 
 def _without_breaks(cell):

@@ -209,7 +209,7 @@ def test_a_job_keeps_each_line_end_as_a_stream_of_lines_does(tmp_path, model_tha
     )
     assert written == stream.getvalue().encode()
     corpus.translate_corpus(model, [tmp_path / "text"], tmp_path / "pairs", "pairs", **options)
-    assert b"\r" not in (tmp_path / "pairs" / "text.tsv").read_bytes()
+    assert b"\r" not in (tmp_path / "pairs" / "text.csv").read_bytes()
 
 
 def test_a_job_reads_its_glossary_once(tmp_path, model_that):
@@ -328,7 +328,7 @@ def test_an_option_that_no_later_call_could_compare_is_refused(start, tmp_path):
 def test_names_of_many_files_take_time_in_proportion_to_their_number():
     paths = [f"folder/{number}.txt.gz" for number in range(20_000)]
     started = time.process_time()
-    assert corpus._names(paths, ".tsv")[-1] == "19999.txt.tsv"
+    assert corpus._names(paths, ".csv")[-1] == "19999.txt.csv"
     assert time.process_time() - started < 2  # Comparing all pairs takes 10 seconds.
 
 

@@ -422,8 +422,8 @@ def test_commands_read_a_memory(tmp_path, capsys):
     output = ["--output", str(tmp_path / "out"), "--processes", "1"]
     assert cli.run(["clean", "--json", *options, "--inline-tags", "keep", *output]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["corpora"][0]["kept"] == 1 and (tmp_path / "out" / "a.tsv").is_file()
-    assert read_pairs(tmp_path / "out" / "a.tsv") == (['one <g id="">two</g>'], ["eins zwei"])
+    assert report["corpora"][0]["kept"] == 1 and (tmp_path / "out" / "a.csv").is_file()
+    assert read_pairs(tmp_path / "out" / "a.csv") == (['one <g id="">two</g>'], ["eins zwei"])
     assert cli.run(["glossary", *options, "--min-pairs", "1", "--min-probability", "0"]) == 0
     assert capsys.readouterr().out
     for arguments in (options[:1], ["a.tsv", *options[1:]]):

@@ -200,5 +200,5 @@ def test_two_workers_make_pairs(joined, light, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["lines_translated"] == 7
     translations = [translation.text for translation in Translator.load(light).translate(lines)]
     assert len(set(translations)) > 3
-    pairs = [f"{pair[0]}\t{pair[1]}" for pair in zip(translations, lines, strict=True)]
-    assert (tmp_path / "out" / "mono.txt.tsv").read_text().splitlines() == pairs
+    pairs = [f"{pair[0]},{pair[1]}" for pair in zip(translations, lines, strict=True)]
+    assert (tmp_path / "out" / "mono.txt.csv").read_text().splitlines() == pairs

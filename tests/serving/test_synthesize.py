@@ -68,12 +68,12 @@ def test_each_hypothesis_is_a_pair_with_a_score_that_a_recipe_takes(upper, tmp_p
         hypotheses = [line.upper()] + [f"{line.upper()} 2"] * bool(line)
         pairs += [(text, line) if back else (line, text) for text in hypotheses]
         scores += ["-0.5000", "-2.5000"][: len(hypotheses)]
-    assert list(zip(*read_pairs("out/mono.de.tsv"), strict=True)) == pairs
-    assert (tmp_path / "out" / "mono.de.tsv.scores").read_text().splitlines() == scores
+    assert list(zip(*read_pairs("out/mono.de.csv"), strict=True)) == pairs
+    assert (tmp_path / "out" / "mono.de.csv.scores").read_text().splitlines() == scores
     values = recipe_values(tmp_path)
     values["data"]["train"] = report["train"]
     (corpus,) = Recipe.from_dict(values).data.train
-    assert corpus.source == str(tmp_path / "out" / "mono.de.tsv")
+    assert corpus.source == str(tmp_path / "out" / "mono.de.csv")
     assert (corpus.name, corpus.tag) == ("mono-de", "bt" if back else None)
 
 
@@ -87,7 +87,7 @@ def test_the_corpora_of_a_recipe_have_names_of_their_own(upper, tmp_path, capsys
     values["data"]["train"] = report["train"]
     corpora = Recipe.from_dict(values).data.corpora("train")
     sources = [corpus.source for corpus in corpora]
-    assert sources == sorted(str(tmp_path / "out" / f"{name}.tsv") for name in inputs)
+    assert sources == sorted(str(tmp_path / "out" / f"{name}.csv") for name in inputs)
     names = [corpus.name for corpus in corpora]
     assert names == ["news-a-de", "news-a-de-2", "news-a-de-3", "über-de"]
 
@@ -98,20 +98,20 @@ def test_an_interrupted_command_continues_where_it_stopped(upper, tmp_path, caps
     assert synthesize(capsys, *arguments, "--output", "whole")[0] == 0
     upper.interrupted_at, upper.seen = "Fünf.", []
     assert synthesize(capsys, *arguments, "--output", "out")[0] == 130
-    assert upper.seen == LINES[:4] and not list((tmp_path / "out").glob("*.tsv"))
+    assert upper.seen == LINES[:4] and not list((tmp_path / "out").glob("*.csv"))
     upper.interrupted_at, upper.seen = None, []
     code, said = synthesize(capsys, *arguments, "--output", "out", "--back")
     assert code == 2 and "out: holds the output of another job" in said
     code, report = synthesize(capsys, *arguments, "--output", "out")
     assert (code, report["lines_translated"]) == (0, 5)
     assert upper.seen == [*LINES[4:], "a", "b", "c"]
-    for name in ("mono.de.tsv", "mono.de.tsv.scores", "more.de.tsv"):
+    for name in ("mono.de.csv", "mono.de.csv.scores", "more.de.csv"):
         whole = (tmp_path / "whole" / name).read_text()
         assert (tmp_path / "out" / name).read_text() == whole
 
 
 def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
-    expected = {"--n-best": "a\tA\na\tA 2\nb\tB\nb\tB 2\n", "--back": "A\ta\nB\tb\n"}
+    expected = {"--n-best": "a,A\na,A 2\nb,B\nb,B 2\n", "--back": "A,a\nB,b\n"}
     for option, pairs in expected.items():
         stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\n"), encoding="utf-8")
         monkeypatch.setattr(sys, "stdin", stdin)

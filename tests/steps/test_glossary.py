@@ -228,7 +228,7 @@ def test_up_to_three_terms_of_a_training_pair_are_drawn():
 NO_GLOSSARIES = [("a\tb\nc", "line 2: expected a term and its translation")]
 NO_GLOSSARIES += [("Source\tTarget\na\tb", "line 1: expected a term.*names of columns. Delete")]
 NO_GLOSSARIES += [("English\tGerman\na\tb", "line 1: .*names of columns. Delete")]
-NO_GLOSSARIES += [('a\tb\n"c\td', 'line 2: expected a cell that starts with " to end')]
+NO_GLOSSARIES += [('a\tb\n"c\td', 'line 2: a cell of a TSV file must not begin with "')]
 NO_GLOSSARIES += [(f"a\tb\n{'c' * 501}\td", "terms.tsv: .*at most 500 characters.*: 501, 'cc")]
 NO_GLOSSARIES += [(f"c\t{'d ' * 251}", "at most 500 characters. Received: 502, 'c'")]
 NO_GLOSSARIES += [("a\t ", "line 1: expected"), ("a\t\u200b", "line 1: expected")]
@@ -246,8 +246,8 @@ def test_a_term_has_as_many_characters_as_are_allowed():
     assert module.Glossary({term: term}.items()).matches(f"x {term}") == [(2, 502, term)]
 
 
-SAVED = [("terms.tsv", '"5"" disk"\tPlatte\r\nrack\tGestell\r\n')]
-SAVED += [("terms.txt", '"5"" disk"\t"Platte"\nrack\t"Ge\nstell"')]
+SAVED = [("terms.tsv", '5" disk\tPlatte\r\nrack\tGestell\r\n')]
+SAVED += [("terms.csv", '"5"" disk"\t"Platte"\nrack\t"Ge\nstell"')]
 SAVED += [("terms.csv", '\ufeff"5"" disk";Platte\r\nrack;Gestell\r\n')]
 SAVED += [("terms.csv", 'rack,Gestell\n"5"" disk","Platte"\n')]
 

@@ -76,13 +76,12 @@ def test_an_epoch_of_few_steps_has_few_shapes(
     assert steps == 50 or datasets["train"].steps_per_epoch < 50
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
-def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path, name):
+def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path):
     expected = list(Corpus(Recipe.from_dict(values)).lines(["train"]))
-    with open(tmp_path / name, "w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, delimiter="\t" if name == "a.tsv" else ";", quoting=csv.QUOTE_ALL)
+    with open(tmp_path / "a.csv", "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter=";", quoting=csv.QUOTE_ALL)
         table.writerows([("English", "Deutsch"), *PAIRS])
-    values["data"]["train"] = {"source": name, "header": True}
+    values["data"]["train"] = {"source": "a.csv", "header": True}
     (lines,) = Corpus(Recipe.from_dict(values)).lines(["train"])
     assert lines.pairs == [pair for chunk in expected for pair in chunk.pairs]
 
