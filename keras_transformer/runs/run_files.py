@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, as_input_error
 from keras_transformer.files import (
     MANIFEST,
     OwnedFolder,
@@ -366,10 +366,8 @@ class RunFiles:
         Raises:
             InputError: The folder cannot be made.
         """
-        try:
+        with as_input_error(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot make the folder: {error.strerror}.") from None
         source, target = tokenizers
         if source == target:
             source.save(self.path / names.TOKENIZER)
