@@ -72,12 +72,11 @@ class Memory(threading.Thread):
             self.peak = {k: max(round(v / 2**30, 3), self.peak[k]) for k, v in sizes.items()}
 
 
-def _recipe(lines, folder, corpora, text, **options):
+def _recipe(lines, folder, corpora, text):
     """Returns a recipe of made-up text, which is written unless it is there."""
     if not (folder / "val.b").exists():
         write(lines, folder, corpora)
     data: dict[str, Any] = {
-        **options,
         "folder": str(folder),
         "train": {"source": "train.a", "target": "train.b"},
         "validation": {"source": "val.a", "target": "val.b"},
@@ -96,16 +95,16 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
     """Peaks of memory, and pairs per second, of what `train` does before the first step.
 
     Writes made-up text unless it is there, learns a vocabulary from a sample, and goes through
-    checksums, ids, plans of epochs and batches, with `data.cache`. Imports count, too.
+    checksums, ids, plans of epochs and batches. Imports count, too.
 
     Args:
         lines: Number of pairs.
-        folder: Directory of the text and the cache.
+        folder: Directory of the text.
         batches: Number of batches to make of each of two epochs.
         corpora: Number of corpora; several have different sizes, weights and tags, and noise.
     """
     text = {"vocabulary_size": 8000, "sample_sentences": 100_000}
-    recipe = _recipe(lines, folder, corpora, text, cache=str(folder / "cache"))
+    recipe = _recipe(lines, folder, corpora, text)
     memory = Memory()
     time.sleep(0.2)
     report: dict[str, Any] = {"lines": lines, "peak_gib": {"imports": memory.peak}, "seconds": {}}
@@ -135,13 +134,11 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
         report["pairs_per_second"] = round(pairs / (time.perf_counter() - first))
         note(f"epoch {epoch + 1}")
     memory.stopped.set()
-    on_disk = sum(file.stat().st_size for file in (folder / "cache").rglob("*") if file.is_file())
     return {
         **report,
         "pairs": reports["train"].kept,
         "non_padding_tokens": dataset.real_tokens,
         "steps_per_epoch": dataset.steps_per_epoch,
-        "cache_gib": round(on_disk / 2**30, 2),
     }
 
 
@@ -150,7 +147,6 @@ def start(
     folder: pathlib.Path,
     corpora: int = 1,
     sample: int | None = None,
-    cached: bool = False,
     held_out: bool = False,
 ) -> dict[str, Any]:
     """Seconds and peak of memory from the files of a run to its batches, without the model.
@@ -159,17 +155,14 @@ def start(
 
     Args:
         lines: Number of pairs.
-        folder: Directory of the text; its `run` and `cache` are removed first.
+        folder: Directory of the text; its `run` is removed first.
         corpora: Number of corpora, see `read`.
         sample: Number of sentences that the vocabulary is learned from; by default all, in memory.
-        cached: Whether `data.cache` keeps the ids: a resumed run finds them.
         held_out: Whether the validation set is one of 50 pairs instead of a file.
     """
-    for name in ("run", "cache"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    data = {"cache": str(folder / "cache") if cached else None}
+    shutil.rmtree(folder / "run", ignore_errors=True)
     text = {"vocabulary_size": 8000, "sample_sentences": sample}
-    recipe = _recipe(lines, folder, corpora, text, **data)
+    recipe = _recipe(lines, folder, corpora, text)
     if held_out:
         values = recipe.to_dict()
         values["data"] |= {"validation": {}, "hold_out_every": 50}

@@ -1,14 +1,9 @@
-"""Tokenizes pairs of texts once, checks and counts them, and keeps ids in memory or in files."""
+"""Tokenizes pairs of texts once, checks and counts them, and keeps ids in temporary files."""
 
 import collections
-import contextlib
 import dataclasses
-import hashlib
 import itertools
-import json
-import os
-import pathlib
-import re
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,10 +18,8 @@ from keras_transformer.data.pairs import (
     pair_hashes,
 )
 from keras_transformer.errors import InputError, writing
-from keras_transformer.files import OwnedFolder, final_name, write_whole
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import option, options_class
-from keras_transformer.reading import read_json
 from keras_transformer.text.languages import Direction
 
 # Reasons to drop a pair, in the order of the checks.
@@ -37,7 +30,6 @@ _REASONS = (
     "equal to a held-out pair",
     "exact duplicate",
 )
-_REPORT = "report.json"
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
 _REMEDY = "  The model does not learn them: write words into the targets, such as `euros` for `€`."
@@ -175,8 +167,6 @@ def encode_parts(
     read: Callable[[Collection[str]], Iterable[Lines]],
     encoders: Mapping[str, "PairEncoder"],
     held_out: str | None = None,
-    cache: str | os.PathLike | None = None,
-    keys: Mapping[str, Any] | None = None,
 ) -> dict[str, tuple[EncodedPairs, PairReport]]:
     """Tokenizes and checks the pairs of several parts, which are read in one pass.
 
@@ -184,43 +174,10 @@ def encode_parts(
         read: Function that yields the lines of the parts whose names it gets.
         encoders: Encoder of each part.
         held_out: Name of the part whose pairs are dropped from the other parts.
-        cache: Folder that keeps the ids for other calls with equal keys, tokenizers and options.
-            The ids are then mapped from its files; about 60 bytes per pair stay in memory. Only
-            parts that it lacks are read.
-        keys: Per part a value, fit for JSON, that its pairs and lines depend on; for a `cache`.
 
     Raises:
-        InputError: See `encode_pairs`; or the folder cannot be written.
+        InputError: See `encode_pairs`.
     """
-    if cache is None:
-        return dict(_encode(read, encoders, held_out))
-    # With the part's name. Otherwise two parts of equal texts would wait for one lock.
-    folders = {
-        part: pathlib.Path(cache, encoder.cache_name([part, (keys or {})[part]]))
-        for part, encoder in encoders.items()
-    }
-    _remove_left_behind(pathlib.Path(cache))
-    try:
-        with contextlib.ExitStack() as stack:
-            missing = {}
-            for part, folder in folders.items():
-                if (staging := _staged(folder, stack)) is not None:
-                    missing[part] = encoders[part]
-                    missing[part].folder = staging
-            for part, (pairs, report) in _encode(read, missing, held_out):
-                _save_rest(pairs, report, missing[part].folder)
-                del pairs
-    except (InputError, OSError):
-        # Another process may have written the parts meanwhile.
-        if not all(map(_is_written, folders.values())):
-            raise
-    return {part: _load(folder) for part, folder in folders.items()}
-
-
-def _encode(read, encoders, held_out):
-    """Yields the parts that have an encoder, with their pairs and reports."""
-    if not encoders:
-        return
     held_out_hashes = [NO_HASHES]
     for lines in read({*encoders, *filter(None, [held_out])}):
         if lines.part == held_out:
@@ -228,80 +185,14 @@ def _encode(read, encoders, held_out):
         if lines.part in encoders:
             encoders[lines.part].add(lines)
     unwanted = np.unique(np.concatenate(held_out_hashes))
-    for part, encoder in encoders.items():
-        yield part, encoder.finish(NO_HASHES if part == held_out else unwanted)
-
-
-def _staged(folder, stack):
-    """Returns a temporary folder for ids, or None where the cache has them."""
-    try:
-        if not _is_written(folder):
-            return stack.enter_context(OwnedFolder(folder, _REPORT).staged(wait=True))
-    except InputError:
-        if not _is_written(folder):  # by the process that this one has waited for
-            raise
-    return None
-
-
-def _is_written(folder):
-    return (folder / _REPORT).exists()
-
-
-def _save_rest(pairs, report, folder):
-    for name in ("source_offsets", "target_offsets", "lines"):
-        _save(folder / f"{name}.npy", getattr(pairs, name))
-    write_whole(folder / _REPORT, json.dumps(dataclasses.asdict(report)))
-
-
-def _remove_left_behind(cache):
-    """Removes what killed processes left in a cache."""
-    for path in list(cache.glob(".*")):
-        name = final_name(path.name)
-        if name != path.name and re.fullmatch("[0-9a-f]{32}", name):
-            # An error: another process writes to the folder. Releasing the lock removes its file.
-            with contextlib.suppress(InputError), OwnedFolder(cache / name).locked():
-                pass
-
-
-def _save(path, array):
-    """Writes a `.npy` file; `np.save`, like `tofile`, would not report each full disk."""
-    header = np.lib.format.header_data_from_array_1_0(array)
-    with writing(path), open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write(array)
-
-
-def _load(folder):
-    try:
-        report = _read_report(read_json(folder / _REPORT))
-        sides = []
-        for side in ("source", "target"):
-            offsets = _mapped(folder / f"{side}_offsets.npy")
-            flat = np.memmap(folder / f"{side}.ids", np.int32, "r")
-            if len(flat) != offsets[-1]:
-                raise ValueError("the ids are not as many as their offsets say")
-            sides += [flat, offsets]
-        lines = _mapped(folder / "lines.npy")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{folder}: damaged ({error}); remove the folder.") from None
-    return EncodedPairs(*sides, lines, _sizes(report)), report
-
-
-def _read_report(values):
-    dropped = {
-        why: DropCount(drop["count"], tuple(drop["first_lines"]))
-        for why, drop in values["dropped"].items()
+    return {
+        part: encoder.finish(NO_HASHES if part == held_out else unwanted)
+        for part, encoder in encoders.items()
     }
-    corpora = {name: _read_report(corpus) for name, corpus in values["corpora"].items()}
-    return PairReport(values["total"], values["kept"], dropped, corpora, values["unknown"])
 
 
 def _sizes(report):
     return {name: corpus.kept for name, corpus in report.corpora.items()} or None
-
-
-def _mapped(file):
-    return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
 class PairEncoder:
@@ -317,9 +208,6 @@ class PairEncoder:
         chunk_lines: Number of pairs that are filtered in memory at once.
         directions: Ids around the sentences of a corpus that tell the model its languages, by the
             name of the corpus.
-
-    Attributes:
-        folder: Folder of files that keep the ids; None keeps them in memory.
     """
 
     def __init__(
@@ -334,8 +222,7 @@ class PairEncoder:
         self._tokenizers, self._checks, self._chunk_lines = tokenizers, checks, chunk_lines
         self._directions = directions or {}
         self._with_sources, self._name = with_sources, name
-        self.folder: pathlib.Path | None = None
-        self._sides: list[_Side] = []
+        self._sides = [_Side(), _Side()]
         self._lines, self._reasons = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
         self._hashes = [NO_HASHES]  # of the pairs that pass the checks
         self._count, self._ends = 0, dict[str, int]()
@@ -343,19 +230,8 @@ class PairEncoder:
             side: collections.Counter() for side in ("source", "target")
         }
 
-    def cache_name(self, key: Any) -> str:
-        """Returns a name that depends on the key of the texts, the tokenizers and the options."""
-        models = [hashlib.sha256(one.model_bytes).hexdigest() for one in self._tokenizers]
-        checks = {**dataclasses.asdict(self._checks), "with_sources": self._with_sources}
-        rule = "no spaces before unknown tokens"
-        content = [rule, key, models, checks, *self._directions.items()]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
-
     def add(self, lines: Lines) -> None:
         """Tokenizes some lines; all lines of a corpus come before the lines of the next corpus."""
-        if not self._sides:
-            names = ("source.ids", "target.ids")
-            self._sides = [_Side(self.folder and self.folder / name) for name in names]
         self._count += len(lines.pairs)
         self._ends[lines.corpus] = self._count
         if not lines.pairs:
@@ -420,34 +296,40 @@ class PairEncoder:
 
 
 class _Side:
-    """Ids of one side, collected in memory or in a file from which `path` is made."""
+    """Ids of one side, collected in a file without a name, which a killed process does not leave.
 
-    def __init__(self, path):
-        self._path, self._flats, self._lengths = path, [np.zeros(0, np.int32)], []
-        self._unfiltered = None if path is None else path.with_suffix(".all")
+    The system takes back the memory of a mapped file's pages when it needs it.
+    """
+
+    def __init__(self):
+        self._file, self._lengths = tempfile.TemporaryFile(), []
 
     def append(self, flat, lengths):
         self._lengths.append(lengths)
-        if self._path is None:
-            self._flats.append(flat)
-            return
-        with writing(self._path), open(self._unfiltered, "ab") as file:
-            file.write(flat)
+        _write(self._file, flat)
 
     def finish(self, keep, chunk_lines):
         """Returns the flat array and the offsets of the kept pairs."""
         lengths = np.concatenate(self._lengths)
-        if self._path is None:
-            flat = np.concatenate(self._flats)[np.repeat(keep, lengths)]
-            return flat, offsets_of(lengths[keep])
-        offsets, all_ids = offsets_of(lengths), np.memmap(self._unfiltered, np.int32, "r")
-        with writing(self._path), open(self._path, "wb") as file:
+        offsets = offsets_of(lengths)
+        with self._file as file, tempfile.TemporaryFile() as kept_file:
+            all_ids = _mapped(file)
             for start in range(0, len(lengths), chunk_lines):
                 part = slice(start, start + chunk_lines)
                 flat = all_ids[offsets[start] : offsets[min(start + chunk_lines, len(lengths))]]
-                file.write(flat[np.repeat(keep[part], lengths[part])])
-        self._unfiltered.unlink()
-        return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])
+                _write(kept_file, flat[np.repeat(keep[part], lengths[part])])
+            return _mapped(kept_file), offsets_of(lengths[keep])
+
+
+def _write(file, flat):
+    with writing(tempfile.gettempdir()):
+        file.write(flat)
+        file.flush()
+
+
+def _mapped(file):
+    # An array of NumPy's own class, whose parts are made faster.
+    return np.asarray(np.memmap(file, np.int32, "r"))
 
 
 def _tokenize(texts, tokenizer, add_eos):

@@ -57,9 +57,8 @@ class Corpus:
     """Training and validation text of a recipe, which is read in as few passes as possible.
 
     One pass over the files gives checksums, ids and the first validation pairs. A second pass gives
-    the ids where the first pass has to give the text for a vocabulary, or the checksums by which
-    `data.cache` finds ids. The first pass keeps the text for the second in memory, unless options
-    save memory (`text.sample_sentences`, `data.cache`).
+    the ids where the first pass has to give the text for a vocabulary. The first pass keeps the
+    text for the second in memory, unless `text.sample_sentences` saves memory.
 
     Args:
         recipe: Recipe of the run.
@@ -120,7 +119,7 @@ class Corpus:
             return
         learns, texts = self._tokenizers is None, list[Lines]()
         survey = _Survey(self.recipe, self.noise(), learns)
-        saves_memory = self.recipe.text.sample_sentences or self.recipe.data.cache
+        saves_memory = self.recipe.text.sample_sentences is not None
         if not learns or saves_memory:
             for file in itertools.chain.from_iterable(map(self.files, PARTS)):
                 check_rereadable(file)
@@ -317,8 +316,6 @@ class Corpus:
             read,
             {part: self._encoder(part, tokenizers) for part in PARTS},
             held_out="validation" if data.hold_out_every else None,
-            cache=data.cache,
-            keys=None if data.cache is None else {part: self._key(part) for part in PARTS},
         )
         datasets, reports = {}, {}
         for part, (pairs, reports[part]) in encoded.items():
@@ -386,16 +383,6 @@ class Corpus:
             max_length=data.max_length,
             rates=epoch_rates(pairs.corpora, weights, data.temperature) if is_training else None,
         )
-
-    def _key(self, part):
-        """Returns all values that a part's pairs in the cache depend on."""
-        hold_out_every = self.recipe.data.hold_out_every
-        # Lists keep the order of corpora, whose first copy of a pair is the one that stays.
-        digests_of_parts = {name: list(sides.items()) for name, sides in self.digests.items()}
-        if hold_out_every is None:
-            return digests_of_parts[part]
-        # Dropped pairs and line numbers depend on both parts.
-        return {"hold_out_every": hold_out_every, **digests_of_parts}
 
 
 def languages_of(recipe: Recipe, run: RunFiles | None = None, where: str = "") -> Languages | None:

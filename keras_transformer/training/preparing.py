@@ -92,7 +92,6 @@ def prepare(
     corpus = Corpus(recipe, learned_tokenizers, languages=languages, plan=plan)
     start_from = recipe.training.start_from
     inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
-    inputs["`data.cache`"] = data.cache
     if data.glossary is not None:
         inputs["`data.glossary`"] = os.path.join(data.folder, data.glossary)
     for part in ("train", "validation"):

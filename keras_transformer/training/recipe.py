@@ -203,12 +203,6 @@ class DataSection(PairChecks):
         "Number of last turns to keep of a source that `text.turn_separator` divides; null: all.",
         ge=1,
     )
-    cache: _Path | None = option(
-        None,
-        "Folder that keeps the ids for later runs with equal texts and vocabularies. For millions "
-        "of pairs, because ids are mapped from its files. null: ids are kept in memory.",
-        **_NO_NULL,
-    )
 
     @pydantic.model_validator(mode="after")
     def _check_validation(self) -> "DataSection":

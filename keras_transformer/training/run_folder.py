@@ -18,7 +18,6 @@ _FREE = {
     "shortlist",
     # Texts are compared by their checksums, so that they may be moved.
     "folder",
-    "cache",
 }
 
 

@@ -17,11 +17,11 @@ def test_the_loader_reads_all_pairs_of_three_corpora(tmp_path, capsys):
     assert 0 < report["pairs"] <= 7000 and report["non_padding_tokens"] > 8 * report["pairs"]
     imports, last = report["peak_gib"]["imports"], report["peak_gib"]["epoch 2"]
     assert 0.05 < imports["held"] <= last["held"] <= last["resident"]
-    assert report["pairs_per_second"] > 0 and report["cache_gib"] >= 0
+    assert report["pairs_per_second"] > 0
 
 
 @pytest.mark.slow(after=1)
-@pytest.mark.parametrize("options", [["--sample", "5000", "--cached", "--held-out"], []])
+@pytest.mark.parametrize("options", [["--sample", "5000", "--held-out"], []])
 def test_the_start_of_a_new_and_of_a_resumed_run_is_timed(tmp_path, capsys, options):
     loader.main(["start", "--lines", "3000", "--folder", str(tmp_path), *options])
     report = json.loads(capsys.readouterr().out)

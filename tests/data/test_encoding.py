@@ -1,5 +1,5 @@
-import os
-import threading
+import mmap
+import tempfile
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from keras_transformer.data import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.encoding import DropCount, Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.pairs import iterate_pairs
 from keras_transformer.errors import InputError
-from keras_transformer.files import OwnedFolder
 from keras_transformer.ids import EOS_ID
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import Direction
@@ -18,8 +17,6 @@ REMEDY = "  The model does not learn them: write words into the targets, such as
 
 class Words:
     """A tokenizer whose ids can be told by hand: a word of n letters is id 10 + n."""
-
-    model_bytes = b"words"
 
     def tokenize(self, texts, add_bos=False, add_eos=False):
         ids = [[10 + len(word) for word in text.split()] for text in texts]
@@ -31,14 +28,13 @@ def encode(pairs, **options):
     return encode_pairs(list(sources), list(targets), Words(), Words(), **options)
 
 
-def encode_files(source, target, *tokenizers, cache=None, chunk=50, **checks):
+def encode_files(source, target, *tokenizers, chunk=50, **checks):
     def read(parts):
         for numbers, pairs in in_chunks(iterate_pairs(source, target), chunk):
             yield Lines("train", "", numbers, pairs)
 
     encoder = PairEncoder(tokenizers, PairChecks(**checks), chunk_lines=chunk)
-    key = [source.read_text()]
-    return encode_parts(read, {"train": encoder}, cache=cache, keys={"train": key})["train"]
+    return encode_parts(read, {"train": encoder})["train"]
 
 
 def words(count):
@@ -82,24 +78,21 @@ def test_ids_of_languages_are_not_counted_in_the_ratio_of_the_lengths(count, is_
 
 
 @pytest.mark.parametrize("chunk", [2, 50])
-@pytest.mark.parametrize("is_cached", [False, True])
-def test_a_report_tells_the_characters_that_a_vocabulary_lacks(tmp_path, is_cached, chunk):
+def test_a_report_tells_the_characters_that_a_vocabulary_lacks(tmp_path, chunk):
     learned = ["a man and a dog"] * 9
     (tmp_path / "source").write_text("a dog\n€ a €man\nman\n\n", encoding="utf-8")
     (tmp_path / "target").write_text("a $$ $\na €$\nman\n$\n", encoding="utf-8")
     files = tmp_path / "source", tmp_path / "target"
     tokenizer = Tokenizer.train_from_texts(learned, 13)
-    for _ in range(2):  # The second time, the ids may come from the cache.
-        cache = tmp_path / "cache" if is_cached else None
-        _, report = encode_files(*files, tokenizer, tokenizer, chunk=chunk, cache=cache)
-        assert report.unknown == {"source": {"€": 1}, "target": {"$": 3, "€": 1}}
-        assert str(report).splitlines() == [
-            "3 of 4 pairs kept",
-            "  1 dropped, empty side: line 4",
-            "  sources with characters that the vocabulary lacks: 1 have €",
-            "  targets with characters that the vocabulary lacks: 3 have $, 1 have €",
-            REMEDY,
-        ]
+    _, report = encode_files(*files, tokenizer, tokenizer, chunk=chunk)
+    assert report.unknown == {"source": {"€": 1}, "target": {"$": 3, "€": 1}}
+    assert str(report).splitlines() == [
+        "3 of 4 pairs kept",
+        "  1 dropped, empty side: line 4",
+        "  sources with characters that the vocabulary lacks: 1 have €",
+        "  targets with characters that the vocabulary lacks: 3 have $, 1 have €",
+        REMEDY,
+    ]
     # Words beyond a word-level vocabulary are usual, and bytes spell all characters.
     for options in ({"whole_words": True}, {"byte_fallback": True}):
         size = 9 if "whole_words" in options else 269
@@ -149,78 +142,11 @@ def test_bad_options_unequal_sides_and_a_bare_string_are_refused():
         encode_pairs("ab", "cd", Words(), Words())
 
 
-PAIRS = [("a bb", "ccc"), ("", "x"), ("a bb", "ccc"), ("dddd", "e ff ggg"), ("a", "b"), ("a", "b")]
-
-
-@pytest.fixture
-def files(tmp_path):
-    paths = tmp_path / "a", tmp_path / "b"
-    for path, lines in zip(paths, zip(*PAIRS, strict=True), strict=True):
-        path.write_text("".join(line + "\n" for line in lines))
-    return paths
-
-
-def test_a_cache_is_read_as_long_as_nothing_has_changed(files, tmp_path):
-    class Once(Words):
-        def tokenize(self, texts, add_eos=False):
-            calls.append(texts)
-            return super().tokenize(texts, add_eos=add_eos)
-
-    calls, cache = [], tmp_path / "cache"
-    for _ in range(2):
-        encode_files(*files, Once(), Words(), cache=cache)
-    assert len(calls) == 1
-    files[0].write_text(files[0].read_text().replace("dddd", "ddd"))
-    pairs, _ = encode_files(*files, Once(), Words(), cache=cache)
-    assert len(calls) == 2 and len(list(cache.iterdir())) == 2
-    assert pairs.source(1).tolist() == [13, EOS_ID]
-
-
-def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
-    cache = tmp_path / "cache"
-    encode_files(*files, Words(), Words(), cache=cache)
-    (folder,) = cache.iterdir()
-    (folder / "source.ids").write_bytes(b"1234")
-    with pytest.raises(InputError, match="damaged .*; remove the folder"):
-        encode_files(*files, Words(), Words(), cache=cache)
-    files[0].write_text("\n" * len(PAIRS))
-    with pytest.raises(InputError, match="No sentence pair is left"):
-        encode_files(*files, Words(), Words(), cache=cache / "x")
-    assert not (cache / "x").exists()
-
-
-def test_the_second_of_two_that_encode_at_once_uses_what_the_first_wrote(files, tmp_path, capsys):
-    cache, started, go = tmp_path / "cache", threading.Event(), threading.Event()
-
-    class Slow(Words):
-        def tokenize(self, texts, add_eos=False):
-            started.set()
-            go.wait()
-            return super().tokenize(texts, add_eos=add_eos)
-
-    class Unused(Words):
-        def tokenize(self, texts, add_eos=False):
-            raise AssertionError("encoded a second time")
-
-    arguments, cached = (*files, Slow(), Words()), {"cache": cache}
-    first = threading.Thread(target=encode_files, args=arguments, kwargs=cached)
-    first.start()
-    started.wait()
-    threading.Timer(0.5, go.set).start()
-    pairs, report = encode_files(*files, Unused(), Words(), **cached)
-    first.join()
-    assert f"process {os.getpid()} writes to this folder: waiting" in capsys.readouterr().err
-    (folder,) = cache.iterdir()
-    assert pairs.source_flat.filename == folder / "source.ids"
-    assert encode_files(*files, Words(), Words())[1] == report
-
-
-def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):
-    cache = tmp_path / "cache"
-    left = cache / f".{'0123' * 8}.partial-1-0123abcd"
-    left.mkdir(parents=True)
-    (left / "source.ids").write_text("half")
-    with OwnedFolder(cache / "4567").staged() as alive:
-        encode_files(*files, Words(), Words(), cache=cache)
-        assert alive.exists() and not left.exists()
-    assert len(list(cache.iterdir())) == 2
+def test_ids_are_mapped_from_files_that_a_killed_process_does_not_leave(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pairs, _ = encode([("a bb", "ccc"), ("", "x"), ("dddd", "e ff ggg")])
+    ids = [11, 12, EOS_ID, 14, EOS_ID], [13, 11, 12, 13]
+    for flat, expected in zip((pairs.source_flat, pairs.target_flat), ids, strict=True):
+        assert isinstance(flat.base.base, mmap.mmap) and type(flat) is np.ndarray
+        assert flat.tolist() == expected
+    assert not list(tmp_path.iterdir())  # so that nothing is left to remove

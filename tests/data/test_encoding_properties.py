@@ -21,7 +21,7 @@ class _Words:
     """A token per word, whose id is the word plus an offset."""
 
     def __init__(self, offset):
-        self._offset, self.model_bytes = offset, b"%d" % offset
+        self._offset = offset
 
     def tokenize(self, texts, add_eos=False):
         return [
@@ -101,9 +101,9 @@ def _shown(report):
     chunk=[1, 2, 100],
 )
 def test_pairs_and_reports_are_those_of_a_loop_over_the_lines(
-    seed, ratio, max_length, duplicates, held_out, with_sources, chunk, tmp_path
+    seed, ratio, max_length, duplicates, held_out, with_sources, chunk
 ):
-    """With and without a cache, in chunks of any size."""
+    """In chunks of any size."""
     corpora = _drawn(np.random.default_rng(seed))
     if not with_sources:
         corpora = {
@@ -118,56 +118,27 @@ def test_pairs_and_reports_are_those_of_a_loop_over_the_lines(
                 for numbers, chosen in in_chunks(pairs, chunk):
                     yield Lines(part, name, numbers, chosen)
 
-    def encoded(cache):
-        encoders = {
-            part: PairEncoder((_Words(3), _Words(5)), checks, with_sources, chunk_lines=chunk)
-            for part in corpora
+    encoders = {
+        part: PairEncoder((_Words(3), _Words(5)), checks, with_sources, chunk_lines=chunk)
+        for part in corpora
+    }
+    for part, (pairs, report) in encode_parts(read, encoders, held_out).items():
+        unwanted = (
+            {*itertools.chain(*corpora[held_out].values())} if held_out not in (None, part) else ()
+        )
+        names = {name: lines for name, lines in corpora[part].items() if lines}
+        kept, reports = _naive(names, checks, unwanted, with_sources)
+        reports = {
+            n: [t, k, {w: [len(x), x[:5]] for w, x in d.items()}]
+            for n, (t, k, d) in reports.items()
         }
-        return encode_parts(read, encoders, held_out, cache, dict.fromkeys(corpora, "key"))
-
-    for cache in (None, tmp_path, tmp_path):
-        for part, (pairs, report) in encoded(cache).items():
-            unwanted = (
-                {*itertools.chain(*corpora[held_out].values())}
-                if held_out not in (None, part)
-                else ()
-            )
-            names = {name: lines for name, lines in corpora[part].items() if lines}
-            kept, reports = _naive(names, checks, unwanted, with_sources)
-            reports = {
-                n: [t, k, {w: [len(x), x[:5]] for w, x in d.items()}]
-                for n, (t, k, d) in reports.items()
-            }
-            assert _shown(report) == reports
-            assert pairs.corpora == {
-                name: kept_count for name, (_, kept_count, _) in reports.items()
-            }
-            rows = [
-                (pairs.source(i).tolist(), pairs.target(i).tolist(), int(pairs.lines[i]))
-                for i in range(len(pairs))
-            ]
-            assert rows == [
-                ([int(w) + 3 for w in s.split()] + [2], [int(w) + 5 for w in t.split()], n)
-                for s, t, n in kept
-            ]
-
-
-def test_each_value_that_ids_depend_on_changes_the_name_in_the_cache():
-    def name(key="a", tokenizers=(3, 5), with_sources=True, **checks):
-        return PairEncoder(
-            tuple(map(_Words, tokenizers)), PairChecks(**checks), with_sources
-        ).cache_name(key)
-
-    changes = [
-        {"key": "b"},
-        {"key": ["a"]},
-        {"tokenizers": (3, 6)},
-        {"tokenizers": (4, 5)},
-        {"tokenizers": (5, 3)},
-        {"with_sources": False},
-        {"max_length": 9},
-        {"max_length_ratio": None},
-        {"drop_duplicates": False},
-    ]
-    names = [name(**change) for change in ({}, *changes)]
-    assert len({*names}) == len(names) and name() == names[0]
+        assert _shown(report) == reports
+        assert pairs.corpora == {name: kept_count for name, (_, kept_count, _) in reports.items()}
+        rows = [
+            (pairs.source(i).tolist(), pairs.target(i).tolist(), int(pairs.lines[i]))
+            for i in range(len(pairs))
+        ]
+        assert rows == [
+            ([int(w) + 3 for w in s.split()] + [2], [int(w) + 5 for w in t.split()], n)
+            for s, t, n in kept
+        ]

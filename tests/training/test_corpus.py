@@ -140,29 +140,26 @@ def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
     assert Corpus(Recipe.from_dict(values)).tokenizers()[0] == expected
 
 
-@pytest.mark.parametrize("cached", [False, True])
-def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path, cached):
+def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path):
     # Held out are lines 3, 6, …; line 4 is equal to line 3, and lines 8 and 11 have no text.
     pairs = [*PAIRS[:3], PAIRS[2], *PAIRS[4:7], ("", ""), *PAIRS[8:10], ("", "x"), *PAIRS[11:]]
     for side, name in enumerate(("train.en", "train.de")):
         (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in pairs), "utf-8")
     del values["data"]["validation"]
-    cache = str(tmp_path / "cache") if cached else None
-    values["data"] |= {"hold_out_every": 3, "cache": cache}
+    values["data"]["hold_out_every"] = 3
     recipe = Recipe.from_dict(values)
     tokenizers = Corpus(recipe).tokenizers()
-    for _ in range(1 + cached):
-        datasets, reports = Corpus(recipe, chunk_lines=7).datasets(tokenizers)
-        dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
-        drops = reports["train"].dropped
-        assert {why: drop.first_lines for why, drop in drops.items()} == dropped
-        assert reports["train"].total == 22 and reports["validation"].dropped == {}
-        for part, dataset in datasets.items():
-            (lines,) = (dataset.lines(0, step) for step in range(dataset.steps_per_epoch))
-            held_out = [line for line in range(1, 33) if (line % 3 == 0) == (part != "train")]
-            assert lines == [line for line in held_out if line not in (4, 8, 11)]
-            ids = tokenizers[0].tokenize([pairs[line - 1][0] for line in lines], add_eos=True)
-            assert [dataset.pairs.source(i).tolist() for i in range(len(lines))] == ids
+    datasets, reports = Corpus(recipe, chunk_lines=7).datasets(tokenizers)
+    dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
+    drops = reports["train"].dropped
+    assert {why: drop.first_lines for why, drop in drops.items()} == dropped
+    assert reports["train"].total == 22 and reports["validation"].dropped == {}
+    for part, dataset in datasets.items():
+        (lines,) = (dataset.lines(0, step) for step in range(dataset.steps_per_epoch))
+        held_out = [line for line in range(1, 33) if (line % 3 == 0) == (part != "train")]
+        assert lines == [line for line in held_out if line not in (4, 8, 11)]
+        ids = tokenizers[0].tokenize([pairs[line - 1][0] for line in lines], add_eos=True)
+        assert [dataset.pairs.source(i).tolist() for i in range(len(lines))] == ids
     values["data"]["hold_out_every"] = 99
     with pytest.raises(InputError, match="^validation pairs of `data.hold_out_every: 99`: No"):
         Corpus(Recipe.from_dict(values)).datasets(tokenizers)
@@ -264,7 +261,6 @@ def start(values, tmp_path, monkeypatch):
 MODES = {
     "memory": (1, {}),
     "sample": (2, {"text": {"vocabulary_size": 60, "sample_sentences": 20}}),
-    "cache": (2, {}),
 }
 
 
@@ -287,11 +283,10 @@ def test_a_text_is_read_once_and_once_more_where_a_vocabulary_is_learned_from_a_
         part: {side: f"{file}.{name}" for side, name in sides} for part, file in parts.items()
     }
     data |= {"hold_out_every": 3} if held_out else {}
-    data |= {"cache": str(tmp_path / "cache")} if mode == "cache" else {}
     times, changes = MODES[mode]
     every = {f"{file}.{name}" for file in parts.values() for name in names}
     assert start(data=data, **changes) == dict.fromkeys(every, times)
-    # The resumed run has its vocabulary, and the cache its ids.
+    # The resumed run has its vocabulary.
     assert start(data=data, **changes) == dict.fromkeys(every, 1)
 
 
@@ -534,16 +529,6 @@ def test_a_training_has_the_languages_of_each_pair_also_when_it_is_resumed(
         np.testing.assert_array_equal(*flat)
 
 
-def test_a_cache_keeps_the_ids_of_each_place_of_languages_apart(of_languages, tmp_path):
-    for sides in SIDES.values():
-        sources = []
-        for cache in (None, str(tmp_path / "cache")):
-            corpus, tokenizers = of_languages(sides, cache=cache)
-            pairs = corpus.datasets(tokenizers)[0]["train"].pairs
-            sources.append([pairs.source(row).tolist() for row in range(len(pairs.lines))])
-        assert sources[0] == sources[1]
-
-
 @pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
 def test_ids_of_languages_count_where_a_pair_may_be_too_long(of_languages, sides):
     corpus, tokenizers = of_languages(sides)
@@ -600,8 +585,7 @@ def test_a_tag_is_a_language_of_an_imported_model_or_a_new_name(corpora):
 
 def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch(values, tmp_path):
     (tmp_path / "terms.tsv").write_text("dogs\tHund\nbook\tHund\nman\tMann\n", encoding="utf-8")
-    cache = str(tmp_path / "cache")
-    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 0.5, "cache": cache}
+    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 0.5}
     values["text"]["vocabulary_size"] = 160
     texts = Corpus(Recipe.from_dict(values))
     tokenizers = texts.tokenizers()

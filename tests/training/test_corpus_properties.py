@@ -1,4 +1,4 @@
-"""Lines, checksums and caches of corpora, for chunks of any size and recipes that change."""
+"""Lines, checksums and pairs of corpora, for chunks of any size."""
 
 import collections
 import hashlib
@@ -104,57 +104,11 @@ def test_the_first_2000_validation_pairs_are_of_all_corpora(sizes, tmp_path):
     assert [pair for _, pair in pairs] == [pair[1] for row in rows for pair in row if pair]
 
 
-def test_one_cache_gives_what_no_cache_gives_whatever_changes(tmp_path):
-    from keras_transformer.text import Tokenizer
-
-    one, two = PAIRS[:12] + PAIRS[3:5], PAIRS[8:20] + PAIRS[:2]
-    changed = [*two[:5], PAIRS[1], *two[6:]]
+def test_duplicates_leave_the_training_pairs_of_later_corpora_only(tmp_path):
+    pairs = PAIRS[:12] + PAIRS[3:5]
     validation = {"v": (PAIRS[10:14] + PAIRS[10:12], {}), "w": (PAIRS[5:7], {})}
-    tokenizer = Tokenizer.train_from_texts(itertools.chain(*PAIRS), vocabulary_size=120)
-    recipes = [
-        ({"a": (one, {}), "b": (two, {})}, validation, {}),
-        ({"b": (two, {}), "a": (one, {})}, validation, {}),
-        ({"a": (one, {}), "b": (changed, {})}, validation, {}),
-        ({"a": (one, {}), "b": (two, {})}, {"v": (PAIRS[10:15], {})}, {}),
-        *(
-            ({"a": (one, {}), "b": (two, {})}, validation, options)
-            for options in (
-                {"drop_duplicates": False},
-                {"max_length": 30},
-                {"max_length_ratio": None},
-            )
-        ),
-        *(
-            ({"a": (one, {}), "b": (last, {})}, None, {"hold_out_every": every})
-            for last in (two, changed)
-            for every in (6, 3)
-        ),
-        ({"b": (two, {}), "a": (one, {})}, None, {"hold_out_every": 3}),
-        # Both parts have the same texts, at other lines.
-        ({"a": (PAIRS[:2] + PAIRS[9:10] + PAIRS[2:3], {})}, None, {"hold_out_every": 3}),
-        ({"a": (PAIRS[:3] + PAIRS[9:10], {})}, None, {"hold_out_every": 4}),
-        ({"b": (one, {}), "a": (one, {})}, validation, {}),
-    ]
-
-    def result(number, cache):
-        train, held_out, options = recipes[number]
-        parts = {"train": train} | ({} if held_out is None else {"validation": held_out})
-        recipe = _recipe(tmp_path, parts, **options, **cache)
-        datasets, reports = Corpus(recipe, (tokenizer, tokenizer)).datasets((tokenizer, tokenizer))
-        sides = {
-            part: [
-                (d.pairs.source(i).tolist(), d.pairs.target(i).tolist(), int(d.pairs.lines[i]))
-                for i in range(len(d.pairs))
-            ]
-            for part, d in datasets.items()
-        }
-        return sides, {part: d.pairs.corpora for part, d in datasets.items()}, reports
-
-    expected = [result(number, {}) for number in range(len(recipes))]
-    assert len({str(e[:2]) for e in expected}) > 6
-    for number in (*range(len(recipes)), *range(len(recipes))):
-        assert result(number, {"cache": str(tmp_path / "cache")}) == expected[number]
-    # Duplicates leave only the training pairs.
-    assert len(expected[0][0]["validation"]) == 6 + 2
-    # Of equal pairs, the pair of the first corpus stays.
-    assert expected[-1][1]["train"] == {"b": 12, "a": 0}
+    train = {"b": (pairs, {}), "a": (pairs, {})}
+    corpus = Corpus(_recipe(tmp_path, {"train": train, "validation": validation}))
+    datasets, _ = corpus.datasets(corpus.tokenizers())
+    assert datasets["train"].pairs.corpora == {"b": 12, "a": 0}
+    assert len(datasets["validation"].pairs) == 6 + 2

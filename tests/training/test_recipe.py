@@ -152,15 +152,15 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
     monkeypatch.setenv("HOME", "/home/a")
     monkeypatch.setenv("DISK", "/disk")
     files = {"source": written, "target": written}
-    data = {"folder": written, "glossary": written, "cache": written}
+    data = {"folder": written, "glossary": written}
     data |= {"train": [{"name": "a", **files}], "validation": files}
     recipe = Recipe.from_dict({"data": data, "training": {"start_from": written}})
     data_section = recipe.data
-    paths = [data_section.folder, data_section.glossary, data_section.cache]
+    paths = [data_section.folder, data_section.glossary]
     paths.append(recipe.training.start_from)
     for corpus in (*recipe.data.train, recipe.data.validation):
         paths += [corpus.source, corpus.target]
-    assert paths == [expanded] * 8
+    assert paths == [expanded] * 7
     assert Recipe.from_dict(recipe.to_dict()) == recipe
     for path in ("$UNKNOWN/x", "a$b", "a~b"):
         data["folder"] = path

@@ -201,9 +201,8 @@ def test_a_run_is_not_replaced_unasked_nor_by_a_run_made_from_its_files(finished
     of_samples["data"]["validation"]["target"] = str(finished.path / "samples.txt")
     of_run["training"]["start_from"] = str(finished.path)
     cases = [(of_samples, "data.validation.target"), (of_run, "training.start_from")]
-    for key in ("cache", "glossary"):
-        cases.append((finished.recipe().to_dict(), f"data.{key}"))
-        cases[-1][0]["data"][key] = str(finished.path / "samples.tsv")
+    cases.append((finished.recipe().to_dict(), "data.glossary"))
+    cases[-1][0]["data"]["glossary"] = str(finished.path / "samples.tsv")
     for values, name in cases:
         for output in (finished.path, tmp_path / "link"):
             with pytest.raises(InputError, match=f"not overwritten, because `{name}` is in it"):
