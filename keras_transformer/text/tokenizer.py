@@ -14,7 +14,7 @@ import numpy as np
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_output
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.reading import read_checked, read_lines
+from keras_transformer.reading import iterate_lines, read_checked
 from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.symbols import TERM_SYMBOLS, Placeholders
 from keras_transformer.text.tags import (
@@ -31,7 +31,7 @@ from keras_transformer.text.vocabulary import (
     known_ids,
     parsed,
     train_model,
-    warn_of_zero_width,
+    with_warning,
 )
 
 # Signs of ASCII, of money, measures and typography, which texts of every language may have.
@@ -106,7 +106,7 @@ class Tokenizer:
         paths = [files] if isinstance(files, (str, os.PathLike)) else list(files)
         if not paths:
             raise InputError("`files` must name at least one text file. Received: files=[].")
-        lines = [line for path in paths for line in read_lines(path)]
+        lines = itertools.chain.from_iterable(map(iterate_lines, paths))
         return cls.train_from_texts(lines, vocabulary_size, **options)
 
     @classmethod
@@ -138,10 +138,8 @@ class Tokenizer:
         for tag in tags:
             check_new_tag(tag)
         vocabulary_options = VocabularyOptions(vocabulary_size=vocabulary_size, **options)
-        texts = checked_texts("texts", texts)
-        if not any(text.strip() for text in texts):
-            raise InputError("A vocabulary needs some text. Received: no text but white space.")
-        warn_of_zero_width(texts, vocabulary_options.normalization)
+        if vocabulary_options.sample_sentences is None:
+            texts = checked_texts("texts", texts)
         placeholders = Placeholders(
             vocabulary_options.placeholders, vocabulary_options.placeholder_numbers
         )
@@ -151,7 +149,8 @@ class Tokenizer:
         words = [*languages, *filter(None, [vocabulary_options.turn_separator])]
         symbols = [SPACE + word for word in words] + symbols
         model = train_model(
-            texts,
+            with_warning(texts, vocabulary_options.normalization),
+            sample_sentences=vocabulary_options.sample_sentences,
             model_type="word" if vocabulary_options.whole_words else "unigram",
             vocab_size=vocabulary_size,
             byte_fallback=vocabulary_options.byte_fallback,

@@ -1,10 +1,9 @@
 """Vocabularies: options, SentencePiece's trainer, and its models."""
 
-import collections
 import io
-import itertools
 import random
 import re
+import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -24,15 +23,12 @@ _THREADS = 4
 _LONGEST_LINE_BYTES = 65_536
 # The trainer writes this character in place of unknown ones, and skips lines that have it.
 _RESERVED = "\u2585"
-# Characters that cannot be tokens.
-_NEVER_TOKENS = {_RESERVED, "\0"}
 _SPECIAL_NAMES = {"<unk>", "<s>", "</s>", "<pad>"}
+_LIKE_A_NAME = re.compile(r"[<＜][/／]?\w{1,3}[>＞]")
 # The normalizations `nmt_…` replace these characters by spaces. Persian and Telugu have non-joiners
 # within words, Khmer and Thai have zero-width spaces between words.
 _ZERO_WIDTH = regex.compile(r"(?<=[\p{L}\p{M}])[\u200b\u200c](?=\p{L})")
 _ZERO_WIDTH_SHARE = 0.01
-# Number of texts encoded in one call, to bound the memory for their ids.
-_AT_ONCE = 10_000
 SPACE = "\u2581"
 """Represents a space in a token."""
 # The only control symbol of a word-level vocabulary, which identifies it. No text has such a piece,
@@ -85,6 +81,10 @@ class VocabularyOptions:
         le=99,
     )
     placeholder_numbers: bool = option(False, "Numbers become placeholders too.")
+    # The minimum is SentencePiece's.
+    sample_sentences: int | None = option(
+        None, "Number of sentences to sample and learn from; null: all, in memory.", gt=100
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_words(self) -> "VocabularyOptions":
@@ -130,65 +130,36 @@ def sentencepiece_schema() -> Any:
     return sentencepiece_model_pb2
 
 
-def train_model(texts: Iterable[str], **options: Any) -> bytes:
-    """Trains a serialized model; `options` are options of SentencePiece's trainer.
+def train_model(
+    texts: Iterable[str], vocab_size: int, sample_sentences: int | None, **options: Any
+) -> bytes:
+    """Trains a serialized model.
 
     With subword tokens and a coverage of 1, each character of the texts is a token or is spelled as
-    bytes. A warning counts and names the characters that cannot be tokens.
+    bytes, except characters that cannot be tokens.
+
+    Args:
+        texts: Texts, which are read once.
+        vocab_size: Number of ids.
+        sample_sentences: Maximum number of texts in memory, which the trainer samples; None: all.
+        **options: Other options of SentencePiece's trainer.
     """
-    texts = list(texts)
-    wants_all = options["model_type"] == "unigram" and options["character_coverage"] == 1
-    if not wants_all or options["byte_fallback"]:
-        return _train(texts, **options)
-    # The trainer removes the names of special tokens, such as `</s>`, from the text.
-    try:
-        model = _train(texts, **options)
-    except InputError:
-        if not (characters := _characters_of_names(texts, options)):
-            raise
-        # The sizes that this error named do not count these characters.
-        model = _train(texts, required_chars=characters, **options)
-    if missing_characters := set(_unknown_characters(model, texts)) - _NEVER_TOKENS:
-        model = _train(texts, required_chars="".join(sorted(missing_characters)), **options)
-    if unknown := _unknown_characters(model, texts):
-        names = ", ".join(
-            f"U+{ord(character):04X} ({count})" for character, count in unknown.most_common(10)
-        )
-        warnings.warn(
-            f"{len(unknown)} characters of the text cannot be tokens and become <unk> (times): "
-            f"{names}. `byte_fallback` spells them as bytes.",
-            stacklevel=4,
-        )
-    return model
-
-
-def warn_of_zero_width(texts: Iterable[str], normalization: str) -> None:
-    """Warns once if many texts have zero-width characters that the normalization replaces."""
-    if not normalization.startswith("nmt_"):
-        return
-    has_zero_width = [bool(_ZERO_WIDTH.search(text)) for text in texts if text.strip()]
-    if sum(has_zero_width) > _ZERO_WIDTH_SHARE * len(has_zero_width):
-        better = normalization.removeprefix("nmt_")
-        # Without counts, so that the warning about a second vocabulary is the same.
-        warnings.warn(
-            f"More than 1% of the lines have zero-width characters within words. `{normalization}` "
-            f"replaces them by spaces; `{better}` keeps them (in a recipe: "
-            f"`text.normalization: {better}`).",
-            stacklevel=3,
-        )
-
-
-def _train(texts, **options):
     import sentencepiece
 
-    # The trainer looks for repeats across lines: a corpus that is there twice, in one order, is one
-    # repeat, for which it takes time in the square of its length.
-    texts = random.Random(0).sample(texts, len(texts))
+    if sample_sentences is None:
+        # The trainer looks for repeats across lines: a corpus that is there twice, in one order, is
+        # one repeat, for which it takes time in the square of its length.
+        texts = list(texts)
+        texts = random.Random(0).sample(texts, len(texts))
+    symbols = {symbol.removeprefix(SPACE) for symbol in options["user_defined_symbols"]}
+    errors: list[InputError] = []
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=itertools.chain.from_iterable(map(_readable, texts)),
+            sentence_iterator=_lines(texts, _SPECIAL_NAMES - symbols, errors),
             model_writer=model,
+            vocab_size=vocab_size,
+            input_sentence_size=sample_sentences or 0,
             pad_id=PAD_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
@@ -199,11 +170,12 @@ def _train(texts, **options):
             **options,
         )
     except RuntimeError as error:
-        raise InputError(_explain(str(error), options["vocab_size"])) from None
+        raise (errors or [InputError(_explain(str(error), vocab_size))])[0] from None
     trained = parsed(model.getvalue())
+    trained.trainer_spec.ClearField("input_sentence_size")  # Equal tokens are equal models.
     # A word-level vocabulary is also segmented as unigram, the only algorithm in TensorFlow.
     trained.trainer_spec.model_type = trained.trainer_spec.UNIGRAM
-    symbols = set(trained.trainer_spec.user_defined_symbols)
+    symbols = set(options["user_defined_symbols"])
     for piece in trained.pieces:
         # For words the trainer adds each symbol again with a space, which TensorFlow ignores.
         if piece.type == piece.USER_DEFINED and piece.piece not in symbols:
@@ -212,6 +184,40 @@ def _train(texts, **options):
             # A known token, so that SentencePiece does not merge neighbouring unknown words.
             piece.piece, piece.type = SPACE, piece.NORMAL
     return trained.SerializeToString()
+
+
+def with_warning(texts: Iterable[str], normalization: str) -> Iterator[str]:
+    """Yields texts, then warns once if many have zero-width characters that become spaces."""
+    num_texts = num_zero_width = 0
+    for text in texts:
+        num_texts += bool(text.strip())
+        num_zero_width += bool(_ZERO_WIDTH.search(text))
+        yield text
+    if normalization.startswith("nmt_") and num_zero_width > _ZERO_WIDTH_SHARE * num_texts:
+        better = normalization.removeprefix("nmt_")
+        # Without counts, so that the warning about a second vocabulary is the same.
+        warnings.warn(
+            f"More than 1% of the lines have zero-width characters within words. `{normalization}` "
+            f"replaces them by spaces; `{better}` keeps them (in a recipe: "
+            f"`text.normalization: {better}`).",
+            stacklevel=1,
+        )
+
+
+def _lines(texts, names, errors):
+    """Yields the lines for the trainer; `errors` gets the error that the trainer would hide."""
+
+    def with_space(match):
+        is_name = unicodedata.normalize("NFKC", match[0]).casefold() in names
+        return f"{match[0][0]} {match[0][1:]}" if is_name else match[0]
+
+    try:
+        for text in filter(str.strip, texts):
+            # The trainer removes the names of special tokens, with their characters.
+            yield from _readable(_LIKE_A_NAME.sub(with_space, text))
+    except InputError as error:
+        errors.append(error)
+        raise
 
 
 def _readable(text: str) -> Iterator[str]:
@@ -226,39 +232,6 @@ def _readable(text: str) -> Iterator[str]:
         yield line[start:end].decode()
         start = end
     yield line[start:].decode()
-
-
-def _characters_of_names(texts, options):
-    """Returns the characters that texts have only in the names of special tokens, sorted."""
-    import sentencepiece
-
-    symbols = sorted([*_SPECIAL_NAMES, *options["user_defined_symbols"]], key=len, reverse=True)
-    symbol = re.compile("|".join(map(re.escape, symbols)))
-    rule = options["normalization_rule_name"]
-    normalizer: Any = sentencepiece.SentencePieceNormalizer(rule_name=rule)
-    in_names: set[str] = set()
-    elsewhere: set[str] = set()
-    for text in map(normalizer.normalize, texts):
-        text = SPACE + text.replace(" ", SPACE)
-        in_names.update(*_SPECIAL_NAMES.intersection(symbol.findall(text)))
-        elsewhere.update(symbol.sub("", text))
-    return "".join(sorted(in_names - elsewhere))
-
-
-def _unknown_characters(model: bytes, texts: list[str]) -> collections.Counter[str]:
-    """Counts the characters of normalized texts that the model has no tokens for."""
-    import sentencepiece
-
-    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-    unknown: collections.Counter[str] = collections.Counter()
-    for start in range(0, len(texts), _AT_ONCE):
-        batch = texts[start : start + _AT_ONCE]
-        for text, ids in zip(batch, processor.encode(batch), strict=True):
-            if UNK_ID in ids:
-                pieces = processor.encode(text, out_type=str)
-                for piece, id in zip(pieces, ids, strict=True):
-                    unknown.update(piece if id == UNK_ID else "")
-    return unknown
 
 
 def _explain(message, vocabulary_size):

@@ -118,7 +118,7 @@ class Corpus:
             yield from (lines for lines in every_line if lines.part in parts)
             return
         learns, texts = self._tokenizers is None, list[Lines]()
-        survey = _Survey(self.recipe, self.noise(), learns)
+        survey = _Survey(self.recipe)
         saves_memory = self.recipe.text.sample_sentences is not None
         if not learns or saves_memory:
             for file in itertools.chain.from_iterable(map(self.files, PARTS)):
@@ -262,34 +262,37 @@ class Corpus:
         tokenizer.
         """
         if self._tokenizers is None:
-            survey = self._first_pass
-            self._tokenizers = self._learned(survey.samples, survey.labels)
-            survey.samples = []
+            self._tokenizers = self._learned()
         return self._tokenizers
 
-    def _learned(self, samples, labels):
+    def _learned(self):
         text = self.recipe.text
         names = [field.name for field in dataclasses.fields(VocabularyOptions)]
         options = {name: getattr(text, name) for name in names}
 
-        def learn(*samples, size=text.vocabulary_size):
+        def learn(*sides, size=text.vocabulary_size):
             options["vocabulary_size"] = size
             symbols = {
                 "tags": self.recipe.data.tags,
                 "terms": self._glossary_file is not None,
                 "languages": tuple(self._languages.tokens.values()) if self._languages else (),
             }
-            lines = itertools.chain.from_iterable(sample.lines for sample in samples)
-            return Tokenizer.train_from_texts(lines, **symbols, **options)
+            return Tokenizer.train_from_texts(self._noisy_texts(sides), **symbols, **options)
 
-        source, target = samples
         if self.recipe.gives_labels:
-            return learn(source), Labels.of_texts(labels)
+            return learn(0), Labels.of_texts(self._first_pass.labels)
         if text.joint:
-            joint = learn(source) if source is target else learn(source, target)
+            joint = learn(0, 1)
             return joint, joint
         _, target_size = text.sizes
-        return learn(source), learn(target, size=target_size)
+        return learn(0), learn(1, size=target_size)
+
+    def _noisy_texts(self, sides):
+        """Yields training texts with their noise, so that the vocabulary includes it."""
+        noise, random = self.noise(), np.random.default_rng(self.recipe.training.seed)
+        for lines in self.lines(["train"]):
+            pairs = lines.pairs if noise is None else noise.texts(lines.pairs, random)
+            yield from (pair[side] for pair in pairs for side in sides)
 
     def datasets(
         self, tokenizers: Tokenizers, host: Host = SINGLE_HOST
@@ -430,22 +433,12 @@ class _Survey:
     """Results of the first pass over the texts, except ids.
 
     Attributes:
-        samples: Texts of both sides for a vocabulary, one sample for both if it is joint; empty
-            where the run has tokenizers.
         labels: Labels of a classifier.
         validation: First validation pairs of each corpus, by name.
     """
 
-    def __init__(self, recipe: Recipe, noise: PairNoise | None, learns: bool):
-        self._noise, self._gives_labels = noise, recipe.gives_labels
-        self.labels, self.samples = set[str](), list[_Sample]()
-        size = recipe.text.sample_sentences
-        if learns:
-            source = _Sample(size)
-            # Without a limit all sources come before all targets.
-            is_one = recipe.text.joint and size is not None and not recipe.gives_labels
-            self.samples = [source, source if is_one else _Sample(size)]
-        self._random = np.random.default_rng(recipe.training.seed)
+    def __init__(self, recipe: Recipe):
+        self._gives_labels, self.labels = recipe.gives_labels, set[str]()
         self._digests = {
             part: {corpus.name: (hashlib.sha256(), hashlib.sha256()) for corpus in corpora}
             for part in PARTS
@@ -465,22 +458,8 @@ class _Survey:
             pairs += lines.pairs[: self._limit - len(pairs)]
             return
         self.kinds.add(lines.pairs)
-        if self.samples:
-            self._add_to_samples(lines.pairs, sides)
-
-    def _add_to_samples(self, pairs, sides):
         if self._gives_labels:
             self.labels.update(sides[1])
-        if self._noise is not None:  # So that the vocabulary includes noisy text.
-            pairs = list(self._noise.texts(pairs, self._random))
-            sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-        source, target = self.samples
-        if source is target:
-            source.add(itertools.chain.from_iterable(pairs))
-            return
-        source.add(sides[0])
-        if not self._gives_labels:
-            target.add(sides[1])
 
     @property
     def digests(self) -> Digests:
@@ -493,24 +472,3 @@ class _Survey:
             }
             for part, of_part in self._digests.items()
         }
-
-
-class _Sample:
-    """Samples `size` of the non-blank lines uniformly; None: all lines."""
-
-    def __init__(self, size: int | None, seed: int = 0):
-        self.lines: list[str] = []
-        self._size, self._count, self._random = size, 0, np.random.default_rng(seed)
-
-    def add(self, lines):
-        if self._size is None:
-            self.lines += lines
-            return
-        lines = list(filter(str.strip, lines))  # A language model's sources are blank.
-        start = min(len(lines), self._size - len(self.lines))
-        self.lines += lines[:start]
-        counts = np.arange(self._count + start, self._count + len(lines)) + 1
-        indices = self._random.integers(counts)
-        for line in np.flatnonzero(indices < self._size).tolist():
-            self.lines[indices[line]] = lines[start + line]
-        self._count += len(lines)

@@ -297,11 +297,6 @@ class TextSection(VocabularyOptions):
         "Size of the target's vocabulary with `joint: false`; null: the source's size.",
         ge=5,
     )
-    sample_sentences: int | None = option(
-        None,
-        "Number of sampled sentences that a vocabulary is learned from; null: all, in memory.",
-        ge=1,
-    )
 
     @pydantic.model_validator(mode="after")
     def _check_sizes(self) -> "TextSection":

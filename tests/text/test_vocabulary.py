@@ -4,11 +4,11 @@ import itertools
 import os
 import random
 import time
-import warnings
 
 import pytest
 from small_corpus import PAIRS
 
+from keras_transformer.errors import InputError
 from keras_transformer.ids import UNK_ID
 from keras_transformer.text import Tokenizer
 
@@ -18,9 +18,7 @@ from keras_transformer.text import Tokenizer
 def test_words_of_lines_with_the_reserved_character_are_learned(word, separator, sentences):
     """Each is learned as one token, which its characters alone are not."""
     line = separator.join([word] * 30)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # The reserved character cannot be a token.
-        tokenizer = Tokenizer.train_from_texts([line, *sentences[:50]], vocabulary_size=45)
+    tokenizer = Tokenizer.train_from_texts([line, *sentences[:50]], vocabulary_size=45)
     assert any(word in piece for piece in tokenizer.pieces(word))
 
 
@@ -32,14 +30,12 @@ def test_words_of_lines_that_are_longer_than_the_trainers_limit_of_bytes_are_lea
 
 
 @pytest.mark.parametrize(
-    ("rare", "line"), [("語", 0), ("</s>", 9_999), ("</s>", 10_000), ("語", 10_000)]
+    ("rare", "line"), [("語", 0), ("</s>", 9_999), ("<ＰＡＤ>", 9_999), ("語", 10_000)]
 )
 def test_a_character_of_one_line_is_known_also_if_only_a_name_of_a_special_token_has_it(rare, line):
     texts = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
     texts.insert(line, rare)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=40)
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=40)
     assert all(UNK_ID not in tokenizer.tokenize(character) for character in rare)
 
 
@@ -49,6 +45,22 @@ def test_names_of_special_tokens_alone_are_a_text_of_as_many_characters(texts):
     tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=len(characters) + 5)
     for text in texts:
         assert tokenizer.pieces(text) == [*f"▁{text}".replace(" ", "▁")]
+
+
+def test_a_sample_is_of_texts_that_are_read_once_and_always_the_same():
+    words = [f"{a}{b}{c}" for a in "abcdef" for b in "ghijkl" for c in "mnopqr"]
+    options = {"vocabulary_size": 60, "sample_sentences": 150}
+    one, again = (Tokenizer.train_from_texts(iter(words), **options) for _ in range(2))
+    assert one == again != Tokenizer.train_from_texts(words, 60)
+    # A sample of all texts, of which blank texts are none.
+    some = [text for word in words[:150] for text in (word, "", " ")]
+    assert Tokenizer.train_from_texts(some, **options) == Tokenizer.train_from_texts(some, 60)
+
+
+def test_an_error_of_the_texts_is_the_error_of_the_sampled_vocabulary(tmp_path):
+    (tmp_path / "text").write_bytes(b"a\n" * 200 + b"\xff\n")
+    with pytest.raises(InputError, match=r"^\S*text, line 201: expected UTF-8"):
+        Tokenizer.train(tmp_path / "text", 9, sample_sentences=101)
 
 
 def test_a_corpus_that_is_there_many_times_takes_hardly_longer():

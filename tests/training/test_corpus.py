@@ -19,7 +19,7 @@ from keras_transformer.text.languages import Languages
 from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.corpus import Corpus, _Sample, languages_of
+from keras_transformer.training.corpus import Corpus, languages_of
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.preparing import prepare, resume
 
@@ -89,7 +89,7 @@ def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path):
 def test_a_pipe_is_refused_where_texts_are_read_again(values, tmp_path):
     os.mkfifo(tmp_path / "pipe.en")
     values["data"]["train"] = {"source": "pipe.en", "target": "train.de"}
-    values["text"]["sample_sentences"] = 9
+    values["text"]["sample_sentences"] = 101
     with pytest.raises(InputError, match="pipe.en: expected a file, which is read several times"):
         Corpus(Recipe.from_dict(values)).tokenizers()
 
@@ -112,13 +112,6 @@ def test_a_target_of_two_turns_is_named_by_its_file_and_line(values, tmp_path):
         next(Corpus(Recipe.from_dict(values)).lines(["train"]))
 
 
-def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):
-    values["text"].update(vocabulary_size=60, sample_sentences=20)
-    one, again = (Corpus(Recipe.from_dict(values)).tokenizers()[0] for _ in range(2))
-    values["text"]["sample_sentences"] = None
-    assert one == again != Corpus(Recipe.from_dict(values)).tokenizers()[0]
-
-
 def test_two_vocabularies_warn_once_of_characters_that_both_would_lose(values, tmp_path):
     for name, text in (("train.en", "می\u200cخواهم بخوانم\n"), ("train.de", "ಸಾಫ್ಟ್\u200cವೇರ್ ಇದೆ\n")):
         (tmp_path / name).write_text(text * 9, encoding="utf-8")
@@ -132,11 +125,13 @@ def test_two_vocabularies_warn_once_of_characters_that_both_would_lose(values, t
 
 def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
     lines = (tmp_path / "train.en").read_text(encoding="utf-8")
-    (tmp_path / "blank.en").write_text(lines.replace("\n", "\n\n \n"), encoding="utf-8")
+    lines = lines.replace("\n", "\n\n \n") * 4
+    (tmp_path / "blank.en").write_text(lines, encoding="utf-8")
     values["data"] |= {part: {"source": "blank.en"} for part in ("train", "validation")}
-    values["text"] |= {"vocabulary_size": 120, "sample_sentences": len(PAIRS)}
+    values["text"] |= {"vocabulary_size": 120, "sample_sentences": 4 * len(PAIRS)}
     values["model"] = {"kind": "language_model"}
-    expected = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
+    sources = [source for source, _ in PAIRS] * 4
+    expected = Tokenizer.train_from_texts(sources, 120, sample_sentences=len(sources))
     assert Corpus(Recipe.from_dict(values)).tokenizers()[0] == expected
 
 
@@ -260,7 +255,7 @@ def start(values, tmp_path, monkeypatch):
 
 MODES = {
     "memory": (1, {}),
-    "sample": (2, {"text": {"vocabulary_size": 60, "sample_sentences": 20}}),
+    "sample": (2, {"text": {"vocabulary_size": 60, "sample_sentences": 101}}),
 }
 
 
@@ -640,24 +635,3 @@ def test_a_vocabulary_of_another_run_without_a_tag_or_annotations_is_refused(cor
     corpora["data"] |= {"train": files, "validation": files, "glossary": "terms.tsv"}
     with pytest.raises(InputError, match="needs a vocabulary that was learned with it"):
         Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
-
-
-SAMPLED = [(size, lines) for size in (1, 2, 3) for lines in (size - 1, size, size + 1, size + 4)]
-
-
-@pytest.mark.parametrize(("size", "count"), SAMPLED)
-def test_each_line_is_equally_often_in_a_sample(size, count):
-    """Whatever the parts that lines come in; a count over seeds, within five deviations."""
-    lines, seeds = [f"line {number}" for number in range(count)], 2000
-    for part in (1, 2, size, count + 1):
-        found = collections.Counter()
-        for seed in range(seeds):
-            sample = _Sample(size, seed)
-            for start in range(0, count, part):
-                sample.add([*lines[start : start + part], " "])
-            assert len(set(sample.lines)) == len(sample.lines) == min(size, count)
-            found.update(sample.lines)
-        share = min(size, count) / max(count, 1)
-        deviation = (seeds * share * (1 - share)) ** 0.5
-        for line in lines:
-            assert abs(found[line] - seeds * share) <= 5 * deviation, (part, line)
