@@ -1,7 +1,8 @@
 """Checks of any Keras decoder: what its outputs may depend on, and what computes the same.
 
-Each check is a function of a `_Decoder`, which calls the model with random ids. A failed check
-names a cause as far as it measured it: `_first_culprit` finds the layer, `_CAUSES` has the words.
+Each check is a function of a `_Decoder`, which calls the model with random ids. A check returns the
+largest difference, or raises `_Skipped` or `_Failed`. The cause of a failure is the layer that
+differs first, or a row of `_CAUSES`, as far as other calls of the model show it.
 """
 
 import contextlib
@@ -36,9 +37,13 @@ _FEW_STEPS = 6  # Tokens of a search whose other checks have all tokens.
 _MAX_PLACES = 20  # Positions of a long input whose tokens are changed.
 _KERAS_NAME = re.compile(r"((keras_tensor|input_layer|input)(_\d+)?)?")
 _TARGET_WORDS = ("target", "decoder", "tgt")
-_KEYS = ("key", "value", "encoder_sequence", "memory", "context")
-# Their masks say which numbers count, not what is attended to.
-_NO_READERS = (keras.layers.Softmax, keras.layers.BatchNormalization, keras.layers.RNN, keras.Model)
+_KINDS = {  # of layers that are no attention, though some of them take masks
+    keras.layers.Conv1D: "convolution",
+    keras.layers.Bidirectional: "backwards",
+    keras.layers.BatchNormalization: "statistics",
+    keras.layers.GroupNormalization: "normalization",
+    **dict.fromkeys((keras.layers.Softmax, keras.layers.RNN, keras.Model), "other"),
+}
 
 # Rounding of sums in another order, as a share of the largest output.
 _ROUNDING = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -47,60 +52,46 @@ _ROUNDING_OF_INT8 = 5e-2
 # The same program with other ids: only convolutions by Fourier transforms round differently.
 _SAME_SHAPES = 1e-5
 
-_INVERTED = "A mask is inverted: True must mean that a token may be attended to."
+# Usual causes of what was seen: {0} is the layer that differs first, {1} what it reads.
 _CAUSES = {
-    "random": "Dropout or noise is active at inference: a layer is called with `training=True`, or "
-    "draws random numbers itself.",
+    "random": "Dropout or noise is active at inference: `training=True`, or random numbers.",
     "state": "A layer keeps a state from one call to the next, such as `stateful=True`.",
-    "batch statistics": "Statistics over the batch, such as a BatchNormalization in training mode. "
-    "A decoder needs LayerNormalization.",
-    "reshape": "A reshape or transpose mixes the axis of the batch with heads, beams or positions, "
-    "or a mask of one sentence is used for another.",
-    "row": "The row or the number of rows is read, not other sentences: positions or a mask made "
-    "with `shape[0]`, or noise with a fixed seed.",
-    "foreign mask": "The padding mask of another sentence is used: `tile` where `repeat` is "
-    "needed, or a wrong reshape.",
-    "not finite": "A softmax over a row with nothing to attend to, or numbers above the range of "
-    "the dtype, such as -1e9 in float16.",
-    "shifted ids": "The ids are shifted to the left: an output reads its label. Feed "
-    "`target_ids[:, :-1]`, and shift nothing inside the model.",
-    "unshifted labels": "The labels are not shifted, so that each output has read its label. Feed "
-    "`target_ids[:, :-1]`, and give `target_ids[:, 1:]` as labels.",
-    "hidden": "A mask hides all tokens, or weights behind the attention are zero, as gates of new "
-    "models are.",
-    "training mask": "The causal mask is dropped when dropout is active: another branch of the "
-    "code computes the attention in training.",
-    "no causal mask": "The causal mask is missing or lost on its way to the attention, or an "
-    "operation reads all positions.",
-    "positions on the left": "Positions count the padding on the left: the first token must have "
-    'position 0. Use relative or rotary positions, or `padding_side="right"`.',
-    "number of padding": "The number of padding tokens is read, not their vectors: a mean divided "
-    "by the length with padding, or positions counted from the end.",
-    "padding": "Padding is read without a mask: in attention whose mask is lost, missing or "
-    "inverted, or in an operation over positions.",
-    "kept": "Something of earlier sentences is kept: a cache that `start_decoding` does not reset, "
-    "or the encoder's outputs of an earlier call.",
-    "lost tokens": "The cache loses earlier tokens: it is written at the wrong index, or the mask "
-    "of the steps hides them.",
-    "restarted": "Positions restart in cached steps: each step has the position of the first "
-    "token.",
-    "empty places": "Only steps depend on their position: empty or old places are attended to, "
-    "because the cache is read at another index than it is written, or only steps add positions.",
-    "factor": "The logits of steps are the full pass' logits times {:.3g}: a factor is in only "
-    "one of both.",
-    "one path": "Steps read the same tokens and compute otherwise: a factor, a bias, a "
-    "normalization or dropout is in only one of both.",
-    "first step": "The first step differs already: its position does not start at 0, the cache is "
-    "written at the wrong index, or empty places are attended to. Or a factor is in only one of "
-    "both.",
-    "later steps": "Later steps differ: positions are counted otherwise, or empty places of the "
-    "cache are attended to.",
+    "not finite": "A softmax with nothing to attend to, or numbers above the range of float16.",
+    "batch": "Statistics over the batch, or a reshape or transpose mixes sentences or masks.",
+    "row": "Positions or a mask made with `shape[0]`, or noise with a fixed seed.",
+    "shifted ids": "The ids are shifted to the left inside the model: outputs read their labels.",
+    "causal mask": "The causal mask is missing or lost, or an operation reads all positions.",
+    "hidden": "A mask hides all tokens, or weights behind the attention are still zero.",
+    "positions": "Positions count the padding on the left: the first token must have position 0.",
+    "number of padding": "The number of padding tokens is read, as by a mean over the length.",
+    "padding": "Padding is read without a mask, in attention or in another sum over positions.",
+    "labels": "The labels are not shifted: feed `ids[:, :-1]`, and give labels `ids[:, 1:]`.",
+    "kept": "Something of earlier sentences is kept, such as a cache or the encoder's outputs.",
     "source mask": "The cache lacks the padding mask of the source: steps attend to padding.",
+    "factor": "The full pass' logits times {:.3g}: a factor is in only one of both.",
+    "lost": "The cache loses earlier tokens: a wrong index, or the mask of the steps hides them.",
+    "restarted": "Positions restart in cached steps: each step has the position of the first one.",
+    "empty": "Only steps read positions: empty or old places are attended to (a wrong index).",
+    "steps": "A position does not start at 0, the cache is written at the wrong index, or empty "
+    "places are attended to. Or only one of both has a factor, a bias or a normalization.",
     "tiled": "Rows of the cache belong to other sentences: `tile` where beams need `repeat`.",
-    "reorder": "`reorder` leaves a tensor of the cache as it is, or moves its rows to other "
-    "hypotheses.",
+    "reorder": "`reorder` leaves a tensor of the cache as it is, or moves rows elsewhere.",
     "fixed shapes": "The export was made for fixed shapes, or has lost the padding mask.",
     "other export": "The export has other weights, another dtype, or was made in training mode.",
+    # Of layers.
+    "convolution": '{0} reads {1} next to tokens: `padding="causal"`, and zeros for padding.',
+    "backwards": "{0} reads the sequence from its end.",
+    "statistics": "{0}: Statistics over the batch. A decoder needs LayerNormalization.",
+    "normalization": "{0} has statistics over all positions: normalize only features.",
+    "other": "{0} reads {1} itself, such as in a sum or in statistics over positions.",
+    "no causal mask": "{0} is called without a causal mask.",
+    "no padding mask": "{0} gets no padding mask: an operation before it lost the mask, or no "
+    "layer made one.",
+    "inverted": "A mask is inverted: True means that a token may be attended to. It is of {0}.",
+    "off by one": "The causal mask of {0} is off by one: it shows one position too many.",
+    "shown": "The mask of {0} shows {1}: is it the mask of another sentence, the mask of another "
+    "sequence, or too short?",
+    "ignored": "{0} reads {1}, though its mask hides them.",
 }  # fmt: skip
 # Words in an error of saving or loading, and what they mean.
 _LOADING_CAUSES = {
@@ -108,7 +99,7 @@ _LOADING_CAUSES = {
     r"register_keras_serializable|Could not locate": "A class is not registered: decorate it with "
     "`register_keras_serializable`.",
     r"never built|could not be loaded|were not loaded|was not built|build\(\)": "A layer makes its "
-    "weights in its first call: write `build`, which makes them or builds the layers inside.",
+    "weights in its first call: write `build`.",
     r"__init__|argument": "`get_config` does not return the arguments that `__init__` needs.",
 }
 
@@ -250,26 +241,28 @@ def check_decoder(
     if search_model is None and hasattr(model, "start_decoding") and hasattr(model, "step"):
         search_model = model
     try:
-        if _check_repeated_calls(decoder):
-            _check_other_sentences(decoder)
-            _check_future_tokens(decoder)
-            _check_training(decoder)
-            _check_reading(decoder)
-            for name in (*test_inputs.sources, test_inputs.target):
-                _check_padding(decoder, name)
-            _check_labels(decoder, labels)
-            _check_steps(decoder, search_model)
-            _check_saved_file(decoder, reload)
-            _check_export(decoder, exported)
+        if decoder.run("repeated calls", _check_repeated_calls) == "failed":
+            reason = "need outputs that are the same numbers in each call"
+            first = decoder.checks["repeated calls"]
+            return DecoderReport((first, DecoderCheck("other checks", "skipped", reason)))
+        decoder.run("unchanged weights", _check_unchanged_weights)
+        decoder.run("other sentences", _check_other_sentences)
+        decoder.run("future tokens", _check_future_tokens)
+        decoder.run("future tokens in training", _check_training)
+        decoder.run("reads its inputs", _check_reading)
+        for name in (*test_inputs.sources, test_inputs.target):
+            decoder.run(f"padding of {name}", _check_padding, name)
+        decoder.run("labels", _check_labels, labels)
+        if decoder.run("cached steps", _check_steps, search_model) == "passed":
+            decoder.run("reordered beams", _check_beams, search_model)
+        decoder.run("saved file", _check_saved_file, reload)
+        decoder.run("export", _check_export, exported)
     finally:
         decoder.restore()
-    order = ["repeated calls", "unchanged weights", "future tokens", "future tokens in training"]
-    order += ["reads its inputs", "other sentences"]
-    first = [decoder.checks.pop(name) for name in order if name in decoder.checks]
-    return DecoderReport((*first, *decoder.checks.values()))
+    return DecoderReport(tuple(decoder.checks.values()))
 
 
-# Calls of a model, and what they show.
+# Calls of a model, and how they differ.
 
 _Ids = dict[str, np.ndarray]  # integers `(batch, length)` of each input, by its name
 
@@ -279,35 +272,48 @@ class _Difference(NamedTuple):
 
     place: tuple[int, int]
     largest: float
-    share: float = math.inf
+    share: float  # of the largest output
 
     def __str__(self):
-        row, position = self.place
         if not np.isfinite(self.largest):
-            return f"NaN, first at ({row}, {position})"
+            return f"NaN, first at {self.place}"
         share = f"{self.share:.0%}" if self.share >= 0.01 else f"{self.share:.1g}"
-        of = f"{share} of the largest output"
-        return f"first at ({row}, {position}), by up to {self.largest:.2g}, {of}"
+        return f"first at {self.place}, by up to {self.largest:.2g}, {share} of the largest output"
+
+
+class _Skipped(Exception):
+    """The reason why a check cannot be made."""
+
+
+class _Failed(Exception):
+    """A failed check; the cause is a text or a key of `_CAUSES`."""
+
+    def __init__(self, message, cause="", input_name=None, difference=None):
+        super().__init__(message)
+        place, largest = difference[:2] if difference else (None, None)
+        cause = _CAUSES.get(cause, cause)
+        self.result = DecoderCheck("", "failed", message, cause, input_name, place, largest)
 
 
 class _Decoder:
     """Calls a model with test sentences, restores its variables, and collects results.
 
     Attributes:
-        checks: Results so far, by name.
         ids: Sentences without padding.
-        expected: Outputs for `ids`.
-        seen: Bool `(position, position)`: does the output of the row depend on the token of the
-            column?
-        columns: Positions whose tokens were changed for `seen`.
-        changes_state: Whether a call at inference changes variables.
+        expected, again: Outputs of two calls with `ids`.
+        changed_at_inference: Variables that these calls changed.
+        seen: Bool `(position, position)`: does the output of the row read the id of the column?
+        columns: Positions whose ids were changed for `seen`.
     """
 
     def __init__(self, model, inputs: "_Inputs", side: str, tolerance: float | None):
-        self.model, self.inputs, self.side, self._tolerance = model, inputs, side, tolerance
-        self.target, self.checks = inputs.target, dict[str, DecoderCheck]()
-        self.layers = layers_of(model)
-        self._compiled: dict[tuple[int, bool], Any] = {}
+        self.model, self.inputs, self.target = model, inputs, inputs.target
+        self.is_right, self._tolerance = side == "right", tolerance
+        self.checks = dict[str, DecoderCheck]()
+        self.seen, self.columns = np.zeros((0, 0), bool), list[int]()
+        self.changed_at_inference = list[Any]()
+        self._compiled: dict[Any, Any] = {}
+        self.layers = _layers_of(model)
         self._state = self._values()
         try:
             outputs = self.call_eagerly(inputs.sentences())  # makes the weights of a new model
@@ -320,40 +326,63 @@ class _Decoder:
                 f"an example of its inputs. Received: {_text_of(error)}"
             ) from error
         inputs.vocabulary_size = inputs.vocabulary_size or outputs.shape[2]
-        self.layers = layers_of(model)
+        self.layers = _layers_of(model)
         self._state = {**self._values(), **self._state}
-        self._rounding = self._rounding_of_layers()
         self.restore()
+        dtypes = {layer.compute_dtype for layer in self.layers} or {"float32"}
+        shares = [_ROUNDING.get(dtype, 0.0) for dtype in dtypes]
+        if any(getattr(layer, "quantization_mode", None) for layer in self.layers):
+            shares.append(_ROUNDING_OF_INT8)
+        if not all(device.startswith("cpu") for device in keras.distribution.list_devices()):
+            shares.append(_ROUNDING_ON_ACCELERATORS)
+        self._rounding = max(shares)
         self.ids = inputs.sentences()
-        self.expected = self(self.ids)
+        self.expected, self.again = self(self.ids), self(self.ids)
+        self.changed_at_inference = self.changed_variables()
         self.restore()
-        self.changes_state = True
-        self.seen, self.columns = np.zeros((0, 0), bool), list[int]()
+
+    def run(self, name: str, check: Callable[..., float | None], *arguments: Any) -> str:
+        """Makes a check, adds its result and returns it."""
+        try:
+            result = DecoderCheck(name, "passed", difference=check(self, *arguments))
+        except InputError:
+            raise
+        except _Skipped as skipped:
+            result = DecoderCheck(name, "skipped", str(skipped))
+        except _Failed as failed:
+            result = dataclasses.replace(failed.result, name=name)
+        except Exception as error:
+            result = DecoderCheck(name, "failed", f"A call raises {_text_of(error)}")
+        self.checks[name] = result
+        return result.result
+
+    def failed(self, name: str) -> bool:
+        """Returns True if a check has failed."""
+        return name in self.checks and self.checks[name].result == "failed"
 
     def __call__(self, ids: _Ids, training: bool = False, model: Any = None) -> np.ndarray:
-        """Returns outputs, float64 `(batch, target length, features)`.
+        """Calls the model, or a copy, and undoes what the call changes, such as averages.
 
-        Args:
-            ids: Ids of each input.
-            training: Whether the call is one of training.
-            model: A model that takes the same inputs, such as an export; by default the decoder.
+        Returns:
+            Outputs, float64 `(batch, target length, features)`.
         """
-        model = self.model if model is None else model
-        if keras.backend.backend() != "jax" or not isinstance(model, keras.layers.Layer):
-            return self.call_eagerly(ids, training, model)
-        # Op by op, JAX compiles each operation for each shape.
+        outputs, model = None, self.model if model is None else model
         key = id(model), training
         if key not in self._compiled:
-            self._compiled[key] = _Compiled(model, training)
+            # Op by op, JAX compiles each operation for each shape.
+            can_compile = keras.backend.backend() == "jax" and isinstance(model, keras.layers.Layer)
+            self._compiled[key] = _Compiled(model, training) if can_compile else None
         if self._compiled[key] is not None:
             try:
                 outputs = self._compiled[key].predict_on_batch(self.inputs.pack(ids))
-                return self._array_of(outputs, ids)
-            except InputError:
-                raise
+                outputs = self._array_of(outputs, ids)
             except Exception:
-                self._compiled[key] = None  # Its Python code needs values.
-        return self.call_eagerly(ids, training, model)
+                self._compiled[key] = outputs = None  # Its Python code needs values.
+        if outputs is None:
+            outputs = self.call_eagerly(ids, training, model)
+        if training or self.changed_at_inference:
+            self.restore()
+        return outputs
 
     def call_eagerly(self, ids: _Ids, training: bool = False, model: Any = None) -> np.ndarray:
         """Calls the model operation by operation, for what a compiled call hides."""
@@ -370,27 +399,19 @@ class _Decoder:
                 f"{self.target} of shape {shape}. Received: {', '.join(map(str, shapes))}. Wrap "
                 "the model in a function."
             )
-        return _numpy(ops.cast(ops.convert_to_tensor(outputs[0]), "float32")).astype("float64")
+        return _float64(outputs[0])
 
-    def restored(self, ids: _Ids, training: bool = False) -> np.ndarray:
-        """Calls the model, and undoes what the call changed, such as moving averages."""
-        outputs = self(ids, training)
-        if self.changes_state or training:
-            self.restore()
-        return outputs
-
-    def recorded(
-        self, ids: _Ids, training: bool = False, noise: float = 0.0
-    ) -> tuple[np.ndarray, list["_LayerCall"]]:
-        """Returns the outputs and the calls of layers.
-
-        `noise` is added to the embedded vectors of padding.
-        """
-        pad_id = self.inputs.pad_id if noise else None
-        with _recorded_calls(self.layers, pad_id, noise) as calls:
+    def recorded(self, ids: _Ids, training: bool = False, noise: float = 0.0):
+        """Returns outputs and a list of `_LayerCall`, with noise in the vectors of padding."""
+        with _recorded_calls(self.layers, self.inputs.pad_id, noise) as calls:
             outputs = self.call_eagerly(ids, training)
         self.restore()
         return outputs, calls
+
+    def culprit(self, others: _Ids, part, training: bool = False) -> "_LayerCall | None":
+        """Finds the layer whose outputs differ first for other ids; see `_first_culprit`."""
+        calls = [self.recorded(ids, training)[1] for ids in (self.ids, others)]
+        return _first_culprit(*calls, part)
 
     def changed(self, ids: _Ids, name: str, places: Any) -> _Ids:
         """Returns ids with another token in each place of an index `(row, position)`."""
@@ -398,43 +419,38 @@ class _Decoder:
         changed[places] = self.inputs.draw(changed[places].shape, changed[places])
         return {**ids, name: changed}
 
-    def add(self, name: str, result: Any, message="", cause="", input_name=None, difference=None):
-        """Adds the result of a check; `difference` is a number or a `_Difference`."""
-        place, size = None, difference
-        if isinstance(difference, _Difference):
-            place, size = difference.place, difference.largest
-        self.checks[name] = DecoderCheck(name, result, message, cause, input_name, place, size)
-
-    def failed(self, name: str) -> bool:
-        """Returns True if a check has failed."""
-        return name in self.checks and self.checks[name].result == "failed"
-
-    def compare(self, outputs, expected, where=None, same_shapes=False) -> _Difference | None:
-        """Compares outputs `(batch, length, features)` at the places of a mask `(batch, length)`.
-
-        Returns:
-            None if no difference is larger than rounding.
-        """
-        distance = self.distance(outputs, expected, where)
-        differs = distance > self.limit(expected, same_shapes)
-        if not differs.any():
-            return None
-        row, position = map(int, np.argwhere(differs)[0])
-        largest = float(distance.max())
-        return _Difference((row, position), largest, largest / _scale(expected))
-
-    def distance(self, outputs, expected, where=None) -> np.ndarray:
+    def distance(self, outputs, expected, where: Any = True) -> np.ndarray:
         """Computes the largest difference of features, `(batch, length)`; NaN is infinite."""
         with np.errstate(invalid="ignore"):
             distance = np.nan_to_num(np.abs(outputs - expected).max(-1), nan=np.inf)
         # The same infinite value, such as a masked logit, does not differ.
-        distance[(outputs == expected).all(-1)] = 0.0
-        return distance if where is None else np.where(where, distance, 0.0)
+        return np.where(where & ~(outputs == expected).all(-1), distance, 0.0)
 
     def limit(self, expected: np.ndarray, same_shapes: bool = False) -> float:
         """Returns the largest difference that is rounding."""
         share = _SAME_SHAPES if same_shapes else self._rounding
         return (self._tolerance or share) * _scale(expected)
+
+    def compare(self, outputs, expected, where: Any = True, same_shapes: bool = False):
+        """Compares outputs at the places of a mask `(batch, length)`.
+
+        Returns:
+            A `_Difference`, or None if no difference is larger than rounding.
+        """
+        distance = self.distance(outputs, expected, where)
+        places = np.argwhere(distance > self.limit(expected, same_shapes))
+        if not len(places):
+            return None
+        largest = float(distance.max())
+        return _Difference(tuple(places[0].tolist()), largest, largest / _scale(expected))
+
+    def check(self, message, cause, outputs, expected, where=True, same_shapes=False) -> float:
+        """Returns the largest difference, or raises `_Failed`; `cause` may be a function."""
+        difference = self.compare(outputs, expected, where, same_shapes)
+        if difference is not None:
+            cause = cause() if callable(cause) else cause
+            raise _Failed(f"{message}: {difference}.", cause, self.target, difference)
+        return float(self.distance(outputs, expected, where).max())
 
     def changed_variables(self) -> list[Any]:
         """Lists variables whose values are not those before the checks."""
@@ -446,24 +462,12 @@ class _Decoder:
 
     def restore(self) -> None:
         """Gives all variables the values that they had before the checks."""
-        changed = {id(variable) for variable in self.changed_variables()}
-        for variable, value in self._state.values():
-            if id(variable) in changed:
-                variable.assign(value)
+        for variable in self.changed_variables():
+            variable.assign(self._state[id(variable)][1])
 
     def _values(self):
-        variables = [variable for layer in self.layers for variable in layer.variables]
-        distinct = {id(variable): variable for variable in variables}
-        return {key: (variable, _numpy(variable)) for key, variable in distinct.items()}
-
-    def _rounding_of_layers(self):
-        dtypes = {layer.compute_dtype for layer in self.layers} or {"float32"}
-        shares = [_ROUNDING.get(dtype, 0.0) for dtype in dtypes]
-        if any(getattr(layer, "quantization_mode", None) for layer in self.layers):
-            shares.append(_ROUNDING_OF_INT8)
-        if not all(device.startswith("cpu") for device in keras.distribution.list_devices()):
-            shares.append(_ROUNDING_ON_ACCELERATORS)
-        return max(shares)
+        variables = {id(x): x for layer in self.layers for x in layer.variables}
+        return {key: (variable, _numpy(variable)) for key, variable in variables.items()}
 
 
 class _Compiled(keras.Model):
@@ -481,6 +485,10 @@ def _numpy(tensor):
     return np.array(ops.convert_to_numpy(tensor))
 
 
+def _float64(tensor):
+    return _numpy(ops.cast(ops.convert_to_tensor(tensor), "float32")).astype("float64")
+
+
 def _scale(outputs):
     # Logits of forbidden ids are far below others, or infinite.
     finite = np.abs(outputs[np.isfinite(outputs) & (np.abs(outputs) < 1e6)])
@@ -491,17 +499,13 @@ def _text_of(error):
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-class _LayerCall(NamedTuple):
-    """Inputs and outputs of a layer in a call.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _LayerCall:
+    """Inputs and outputs of a layer in a call, as arrays.
 
     Attributes:
-        layer: The layer.
-        inputs: Arrays, without masks.
-        outputs: Arrays.
-        is_cross: Whether it attends to another sequence than its first input.
-        key_length: Length of the sequence that it attends to.
         masks: Arrays of bool by the names of the arguments that are masks.
-        has_mask_argument: Whether its `call` takes a mask, and no layer inside it does.
+        takes_mask: Whether it has an argument that is a mask.
         is_causal: Its argument `use_causal_mask`; None without this argument.
         removes_masks: Whether an input had a Keras mask before the call and not after it.
     """
@@ -509,10 +513,8 @@ class _LayerCall(NamedTuple):
     layer: Any
     inputs: list[np.ndarray]
     outputs: list[np.ndarray]
-    is_cross: bool
-    key_length: int | None
     masks: dict[str, np.ndarray]
-    has_mask_argument: bool
+    takes_mask: bool
     is_causal: bool | None
     removes_masks: bool
 
@@ -522,492 +524,314 @@ class _LayerCall(NamedTuple):
         path = getattr(self.layer, "path", None) or self.layer.name
         return f"`{path}` ({type(self.layer).__name__})"
 
+    @property
+    def kind(self) -> str:
+        """`attention` for a layer that takes masks, or a key of `_CAUSES`."""
+        layer = self.layer
+        if getattr(layer, "go_backwards", False):
+            return "backwards"
+        if isinstance(layer, keras.layers.LayerNormalization) and 1 in np.ravel(layer.axis):
+            return "normalization"
+        kinds = [kind for kind_class, kind in _KINDS.items() if isinstance(layer, kind_class)]
+        return (kinds or ["attention" if self.takes_mask else "other"])[0]
+
+    def cause(self, words: str, key: str = "") -> str:
+        """The cause of a layer that reads what it must not read."""
+        return _CAUSES[key or self.kind].format(self.name, words)
+
 
 @contextlib.contextmanager
-def _recorded_calls(layers, pad_id=None, noise=0.0) -> Iterator[list[_LayerCall]]:
+def _recorded_calls(layers, pad_id, noise=0.0) -> Iterator[list[_LayerCall]]:
     """Records the calls of layers in the `with` block, in the order in which they end."""
     calls: list[_LayerCall] = []
-    readers_inside: list[int] = []  # for each call that has not ended
 
     def recording(layer, call):
         signature = inspect.signature(call)
-        mask_names = {name for name in signature.parameters if name.endswith("mask")}
-        is_reader = bool(mask_names - {"use_causal_mask"}) and not isinstance(layer, _NO_READERS)
 
         def record(*arguments, **options):
-            try:
-                bound = signature.bind(*arguments, **options)
-            except TypeError:
-                return call(*arguments, **options)
+            bound = signature.bind(*arguments, **options)
             bound.apply_defaults()
-            values = keras.tree.flatten(list(bound.arguments.values()))
-            tensors = [value for value in values if ops.is_tensor(value)]
-            had_mask = [_keras_mask(tensor) is not None for tensor in tensors]
-            readers_inside[:] = [count + is_reader for count in readers_inside]
-            readers_inside.append(0)
-            try:
-                outputs = call(*arguments, **options)
-            finally:
-                is_innermost = not readers_inside.pop()
-            if pad_id is not None and _is_embedding(layer) and len(tensors[0].shape) == 2:
+            tensors = _tensors(bound.arguments)
+            num_masks = _count_masks(tensors)
+            outputs = call(*arguments, **options)
+            if noise and _is_embedding(layer) and len(tensors[0].shape) == 2:
                 is_padding = ops.expand_dims(ops.equal(tensors[0], pad_id), -1)
                 # A shift of all features would be lost in a normalization.
                 size = noise * ops.max(ops.abs(ops.cast(outputs, "float32")))
                 added = size * ops.cos(ops.arange(outputs.shape[-1], dtype="float32"))
                 outputs = outputs + ops.cast(ops.where(is_padding, added, 0.0), outputs.dtype)
-            has_mask = [_keras_mask(tensor) is not None for tensor in tensors]
-            calls.append(
-                _layer_call(layer, bound.arguments, outputs, is_reader and is_innermost)._replace(
-                    removes_masks=is_innermost and sum(has_mask) < sum(had_mask)
-                )
-            )
+            is_causal = bound.arguments.pop("use_causal_mask", None)
+            names = [name for name in bound.arguments if name.endswith("mask")]
+            masks = {name: _arrays(bound.arguments.pop(name)) for name in names}
+            masks = {name: found[0].astype(bool) for name, found in masks.items() if found}
+            removes_masks = _count_masks(tensors) < num_masks
+            arrays = _arrays(bound.arguments), _arrays(outputs)
+            calls.append(_LayerCall(layer, *arrays, masks, bool(names), is_causal, removes_masks))
             return outputs
 
         return record
 
-    patched = []
+    patched = [layer for layer in layers if "call" not in vars(layer)]
     try:
-        for layer in layers:
-            if "call" not in vars(layer):
-                setattr(layer, "call", recording(layer, layer.call))  # noqa: B010 - mypy: a method
-                patched.append(layer)
+        for layer in patched:
+            setattr(layer, "call", recording(layer, layer.call))  # noqa: B010 - mypy: a method
         yield calls
     finally:
         for layer in patched:
-            del layer.call  # The class' method is visible again.
+            vars(layer).pop("call", None)  # The class' method is visible again.
 
 
-def _layer_call(layer, arguments, outputs, has_mask_argument):
-    arrays = {name: _arrays(value) for name, value in arguments.items()}
-    masks = {name: found[0] for name, found in arrays.items() if name.endswith("mask") and found}
-    inputs = {name: found for name, found in arrays.items() if not name.endswith("mask")}
-    sequences = [array for found in inputs.values() for array in found if array.ndim >= 3]
-    keys = [inputs[name][0] for name in _KEYS if inputs.get(name)] or sequences[1:]
-    is_cross = bool(keys) and not np.array_equal(keys[0], sequences[0])
-    return _LayerCall(
-        layer,
-        [array for found in inputs.values() for array in found],
-        _arrays(outputs),
-        is_cross,
-        (keys or sequences)[0].shape[1] if sequences else None,
-        {name: mask.astype(bool) for name, mask in masks.items()},
-        has_mask_argument,
-        bool(arguments["use_causal_mask"]) if "use_causal_mask" in arguments else None,
-        False,
-    )
+def _tensors(structure):
+    # Keras sorts the keys of a dict.
+    values = list(structure.values()) if isinstance(structure, dict) else structure
+    return [value for value in keras.tree.flatten(values) if ops.is_tensor(value)]
 
 
 def _arrays(structure):
     """Lists the tensors of a structure that have values and two or more axes, as arrays."""
-    tensors = [value for value in keras.tree.flatten(structure) if ops.is_tensor(value)]
-    arrays = [values_of(ops.cast(x, "float32") if _is_float(x) else x) for x in tensors]
-    return [array for array in arrays if array is not None and array.ndim >= 2]
+    dtype_of = keras.backend.standardize_dtype
+    tensors = [
+        ops.cast(tensor, "float32") if "float" in dtype_of(tensor.dtype) else tensor
+        for tensor in _tensors(structure)
+    ]
+    return [x for x in map(values_of, tensors) if x is not None and x.ndim >= 2]
 
 
-def _is_float(tensor):
-    return "float" in keras.backend.standardize_dtype(tensor.dtype)
-
-
-def _keras_mask(tensor):
-    return getattr(tensor, "_keras_mask", None)
+def _count_masks(tensors):
+    return sum(getattr(tensor, "_keras_mask", None) is not None for tensor in tensors)
 
 
 def _is_embedding(layer):
     return "Embedding" in type(layer).__name__ and hasattr(layer, "embeddings")
 
 
-def _first_culprit(first, second, places) -> _LayerCall | None:
+def _first_culprit(calls, other_calls, part) -> _LayerCall | None:
     """Finds the innermost layer that makes a difference of two calls of the model.
 
-    Args:
-        first, second: Calls of layers in each call of the model.
-        places: A function that takes the same array of both calls, and returns the parts that must
-            be equal.
+    `part` returns the part of an array that must be equal in both calls.
     """
 
-    def agree(arrays, others):
-        return len(arrays) == len(others) and all(map(_agree, arrays, others))
-
-    def _agree(array, other):
-        part, other_part = places(array, other)
-        if part.shape != other_part.shape:
-            return False
+    def differs(array, other):
+        array, other = part(array), part(other)
+        if array.shape != other.shape:
+            return True
         with np.errstate(invalid="ignore"):
-            distance = np.abs(part.astype("float64") - other_part).max(initial=0.0)
-        return distance <= _ROUNDING["float32"] * _scale(other_part)
+            distance = np.abs(array.astype("float64") - other).max(initial=0.0)
+        return not distance <= _ROUNDING["float32"] * _scale(other)
 
-    for call, other in zip(first, second, strict=False):
+    for call, other in zip(calls, other_calls, strict=False):
         if call.layer is not other.layer:
             return None
-        if agree(call.inputs, other.inputs) and not agree(call.outputs, other.outputs):
+        is_input_equal = not any(map(differs, call.inputs, other.inputs))
+        if is_input_equal and any(map(differs, call.outputs, other.outputs)):
             return call
     return None
 
 
-# Checks. Each adds its result; later causes use what earlier checks found.
+def _first_row(is_place):
+    return lambda x: x[0][is_place] if x.shape[1] == len(is_place) else x[0]
 
 
-def _check_repeated_calls(decoder: _Decoder) -> bool:
-    """Calls the model twice. Returns False if its outputs cannot be compared."""
-    again = decoder(decoder.ids)
-    again = decoder(decoder.ids)  # The first call may have the state before the checks.
-    changed = decoder.changed_variables()
-    decoder.changes_state = bool(changed)
-    decoder.restore()
-    weights = [variable for variable in changed if "seed" not in variable.path]
-    difference = decoder.compare(again, decoder.expected, same_shapes=True)
-    if difference is not None:
-        cause = _CAUSES["state" if weights and len(weights) == len(changed) else "random"]
-        message = f"A second call with the same ids differs: {difference}."
-        decoder.add("repeated calls", "failed", message, cause, decoder.target, difference)
-        decoder.add("other checks", "skipped", "need outputs that are the same in each call")
-        return False
-    if np.isnan(decoder.expected).any():
-        row, position = map(int, np.argwhere(np.isnan(decoder.expected).any(-1))[0])
-        missing = _Difference((row, position), math.inf)
-        message = f"Outputs are NaN, first at ({row}, {position})."
-        cause = _CAUSES["not finite"]
-        decoder.add("repeated calls", "failed", message, cause, None, missing)
-        decoder.add("other checks", "skipped", "need outputs that are numbers")
-        return False
-    size = float(decoder.distance(again, decoder.expected).max())
-    decoder.add("repeated calls", "passed", difference=size)
-    if not weights:
-        decoder.add("unchanged weights", "passed")
-        return True
-    names = ", ".join(f"`{variable.path}`" for variable in weights[:2])
-    message = f"A call at inference changes {len(weights)} variables, such as {names}."
-    is_average = any("moving" in variable.path for variable in weights)
-    cause = _CAUSES["batch statistics" if is_average else "state"]
-    decoder.add("unchanged weights", "failed", message, cause)
-    return True
+# Checks. Each returns the largest difference, or raises. Later causes use what earlier checks saw.
 
 
-def _check_other_sentences(decoder: _Decoder) -> None:
+def _check_repeated_calls(decoder: _Decoder) -> float:
+    """Compares two calls with the same ids."""
+    changed, expected = decoder.changed_at_inference, decoder.expected
+    if len(missing := np.argwhere(np.isnan(expected).any(-1))):
+        difference = _Difference(tuple(missing[0].tolist()), math.inf, math.inf)
+        raise _Failed(f"Outputs are {difference}.", "not finite", None, difference)
+    is_random = not changed or any("seed" in variable.path for variable in changed)
+    cause, message = "random" if is_random else "state", "A second call differs"
+    return decoder.check(message, cause, decoder.again, expected, same_shapes=True)
+
+
+def _check_unchanged_weights(decoder: _Decoder) -> None:
+    """Looks for variables that a call at inference changes."""
+    paths = [variable.path for variable in decoder.changed_at_inference]
+    if paths := [path for path in paths if "seed" not in path]:
+        message = f"A call at inference changes {len(paths)} variables, such as `{paths[0]}`."
+        is_average = any("moving" in path for path in paths)
+        cause = _CAUSES["statistics"].format(f"`{paths[0]}`") if is_average else "state"
+        raise _Failed(message, cause)
+
+
+def _check_other_sentences(decoder: _Decoder) -> float:
     """Changes one sentence after the other, and calls each sentence without the others."""
-    check, batch, expected = "other sentences", decoder.inputs.batch, decoder.expected
-    if batch < 2:
-        decoder.add(check, "skipped", "needs two sentences in a batch")
-        return
-    rows, distances = np.arange(batch), []
-    for row in range(batch):
-        changed = decoder.ids
+    rows, largest = range(decoder.inputs.batch), 0.0
+    if len(rows) < 2:
+        raise _Skipped("needs two sentences in a batch")
+    for is_single in (False,) if decoder.inputs.has_fixed_batch else (False, True):
+        largest = max(largest, *(_check_sentence(decoder, row, is_single) for row in rows))
+    return largest
+
+
+def _check_sentence(decoder, row, is_single):
+    others, is_row = decoder.ids, np.arange(decoder.inputs.batch) == row
+    if is_single:
+        others, is_equal = {name: ids[is_row] for name, ids in others.items()}, is_row
+        key, message = "row", f"Sentence {row} differs if it is the only one"
+    else:
         for name in decoder.ids:
-            changed = decoder.changed(changed, name, np.s_[row : row + 1])
-        is_other = (rows != row)[:, None]
-        distances.append(decoder.distance(decoder.restored(changed), expected, is_other))
-    limit = decoder.limit(expected, same_shapes=True)
-    for row, distance in enumerate(distances):
-        if (distance > limit).any():
-            place, largest = np.argwhere(distance > limit)[0].tolist(), float(distance.max())
-            difference = _Difference(tuple(place), largest, largest / _scale(expected))
-            message = f"Sentence {row} changes outputs of another one: {difference}."
-            cause = _CAUSES[_batch_cause(decoder, distances)]
-            norms = _layers_of_class(decoder, keras.layers.BatchNormalization)
-            if decoder.changes_state and norms:
-                cause = f"`{norms[0].path}`: {_CAUSES['batch statistics']}"
-            decoder.add(check, "failed", message, cause, decoder.target, difference)
-            return
-    largest = max(float(distance.max()) for distance in distances)
-    for row in () if decoder.inputs.has_fixed_batch else range(batch):
-        single = {name: ids[row : row + 1] for name, ids in decoder.ids.items()}
-        outputs, expected_row = decoder.restored(single), expected[row : row + 1]
-        if (found := decoder.compare(outputs, expected_row)) is not None:
-            difference = found._replace(place=(row, found.place[1]))
-            message = f"Sentence {row} differs if it is the only one: {difference}."
-            calls = decoder.recorded(single)[1], decoder.recorded(decoder.ids)[1]
-            culprit = _first_culprit(
-                *calls, lambda one, all, row=row: (one[0], all[row % len(all)])
-            )
-            where = f"{culprit.name} differs first. " if culprit else ""
-            decoder.add(
-                check, "failed", message, where + _CAUSES["row"], decoder.target, difference
-            )
-            return
-        largest = max(largest, float(decoder.distance(outputs, expected_row).max()))
-    decoder.add(check, "passed", difference=largest)
+            others, is_equal = decoder.changed(others, name, np.s_[row : row + 1]), ~is_row
+        key, message = "batch", f"Sentence {row} changes outputs of another one"
+
+    def part(array):
+        return array[is_equal] if len(array) == len(is_equal) else array
+
+    def cause():
+        call = decoder.culprit(others, part)
+        if call and call.kind == "statistics":
+            return call.cause("other sentences")
+        return (f"{call.name} differs first. " if call else "") + _CAUSES[key]
+
+    outputs, expected = decoder.expected.copy(), decoder.expected
+    outputs[is_equal] = part(decoder(others))
+    return decoder.check(message, cause, outputs, expected, same_shapes=not is_single)
 
 
-def _batch_cause(decoder, distances):
-    """Batch statistics change every output of every other sentence, a reshape only some."""
-    limit = decoder.limit(decoder.expected, same_shapes=True)
-    changed = [np.delete(distance, row, 0) > limit for row, distance in enumerate(distances)]
-    # Statistics have no order.
-    order = np.array([0, *range(decoder.inputs.batch - 1, 0, -1)])
-    outputs = decoder.restored({name: ids[order] for name, ids in decoder.ids.items()})
-    has_order = decoder.compare(outputs[:1], decoder.expected[:1]) is not None
-    is_everywhere = all(places.all() for places in changed)
-    return "batch statistics" if is_everywhere and not has_order else "reshape"
-
-
-def _check_future_tokens(decoder: _Decoder) -> None:
+def _check_future_tokens(decoder: _Decoder) -> float:
     """Changes each token, and looks for earlier outputs that change."""
-    check, name, length = "future tokens", decoder.target, decoder.expected.shape[1]
+    expected, name, length = decoder.expected, decoder.target, decoder.expected.shape[1]
     if length < 2:
-        decoder.add(check, "skipped", "needs two positions")
-        return
-    spread = np.linspace(0, length - 1, _MAX_PLACES).astype(int).tolist()
-    decoder.columns = sorted({*range(min(4, length)), *spread})
+        raise _Skipped("needs two positions")
+    decoder.columns = sorted(set(np.linspace(0, length - 1, _MAX_PLACES).astype(int).tolist()))
     distance = np.zeros((length, length))  # --> [output, token]
     # Sentences that do not depend on each other are changed together.
     count = 1 if decoder.failed("other sentences") else decoder.inputs.batch
     for start in range(0, len(decoder.columns), count):
         columns = decoder.columns[start : start + count]
-        changed = decoder.changed(decoder.ids, name, (np.arange(len(columns)), columns))
-        rows = decoder.distance(decoder.restored(changed), decoder.expected)[: len(columns)]
-        distance[:, columns] = rows.T
-    decoder.seen = distance > decoder.limit(decoder.expected, same_shapes=True)
-    largest = float(np.triu(distance, 1).max())
-    leaks = np.argwhere(np.triu(decoder.seen, 1))
+        places = np.arange(len(columns))
+        outputs = decoder(decoder.changed(decoder.ids, name, (places, columns)))
+        distance[:, columns] = decoder.distance(outputs, expected)[places].T
+    decoder.seen = distance > decoder.limit(expected, same_shapes=True)
+    largest, leaks = float(np.triu(distance, 1).max()), np.argwhere(np.triu(decoder.seen, 1))
     if not len(leaks):
-        decoder.add(check, "passed", difference=largest)
-        return
+        return largest
     position, column = leaks[0].tolist()
-    difference = _Difference((0, position), largest, largest / _scale(decoder.expected))
+    difference = _Difference((0, position), largest, largest / _scale(expected))
     message = f"Another id at {name}[0, {column}] changes earlier outputs: {difference}."
-    decoder.add(check, "failed", message, _future_cause(decoder, column), name, difference)
+    raise _Failed(message, _future_cause(decoder, column), name, difference)
 
 
 def _future_cause(decoder, column):
     """Returns the cause of outputs that read the token of a later column."""
-    if decoder.failed("other sentences"):
-        return decoder.checks["other sentences"].cause
-    seen, length = decoder.seen, len(decoder.seen)
+    seen, later = decoder.seen, np.array(decoder.columns[1:])
     # The last output may read the first id, which a rotation moves to the end.
-    is_first_read = bool(seen[:-1, 0].any())
-    later = [row for row in decoder.columns if 0 < row]
-    if not is_first_read and seen[np.array(later) - 1, later].all():
-        return _CAUSES["shifted ids"]
+    is_shifted = seen[later - 1, later].all() and not seen[:-1, 0].any()
+    if is_shifted and not np.triu(seen, 2).any():
+        return "shifted ids"
     is_leaking = np.triu(seen, 1).any(1)[:-1]
     first = int(np.argmax(is_leaking))
     if first > 1 and is_leaking[first:].all():
-        return f"The causal mask ends at position {first}: it was made for a fixed length."
-    culprit = _culprit_of_future(decoder, column, training=False)
-    if culprit is not None:
-        return _cause_in_layer(culprit, length)
-    if not np.tril(seen, -1).any():
-        return f"{_INVERTED} The causal mask shows later positions instead of earlier ones."
-    reach = max(column - row for row, column in np.argwhere(seen))
-    if 0 < reach < length - 2:
-        return (
-            "The causal mask is off by one (diagonal 1), once per layer, or a convolution is not "
-            f"causal: an output reads up to {reach} later tokens."
-        )
-    return _CAUSES["no causal mask"]
+        return f"Only outputs from {first} on read later tokens: a mask ends at position {first}."
+    return _cause_in_future(decoder, column)
 
 
-def _culprit_of_future(decoder, column, training):
-    """Finds the layer whose earlier outputs change with tokens from a column on."""
+def _cause_in_future(decoder, column, training=False):
+    """Explains the layer whose earlier outputs change with tokens from a column on."""
     changed = decoder.changed(decoder.ids, decoder.target, np.s_[:1, column:])
-    calls = [decoder.recorded(ids, training)[1] for ids in (decoder.ids, changed)]
-    length = decoder.expected.shape[1]
-
-    def earlier(*arrays):
-        return [x[:1, :column] if x.shape[1] == length else x[:1] for x in arrays]
-
-    return _first_culprit(*calls, earlier)
-
-
-def _cause_in_layer(call, length):
-    """Explains why a layer over the target reads later positions."""
-    layer = call.layer
-    if isinstance(layer, keras.layers.Conv1D) and layer.padding != "causal":
-        return f'{call.name} reads later positions: give it `padding="causal"`.'
-    if isinstance(layer, keras.layers.Bidirectional) or getattr(layer, "go_backwards", False):
-        return f"{call.name} reads the sequence from its end."
-    if _is_norm_of_positions(layer):
-        return f"{call.name} has statistics over all positions: normalize only features."
-    if not call.has_mask_argument:
-        return f"{call.name} reads later positions itself, such as in statistics over positions."
-    visible = _visible_pairs(call, length)
-    if visible is None and not call.is_causal:
+    length, words = decoder.expected.shape[1], "later positions"
+    call = decoder.culprit(changed, _first_row(np.arange(length) < column), training)
+    if call is None or call.kind != "attention":
+        return call.cause(words) if call else _CAUSES["causal mask"]
+    masks = [x for x in call.masks.values() if x.ndim > 2 and x.shape[-2:] == (length, length)]
+    if not masks and not call.is_causal:
         how = " Give `use_causal_mask=True`." if call.is_causal is False else ""
-        return f"{call.name} is called without a causal mask.{how}"
-    if (inverted := _inverted_cause(call, length)) is not None:
-        return inverted
-    if visible is None or not np.triu(visible, 1).any():
-        return f"{call.name} reads later positions, though its mask hides them."
-    if not np.triu(visible, 2).any():
-        return f"The causal mask of {call.name} shows one position too many (off by one)."
-    if (visible == visible[0]).all():
-        return f"The mask of {call.name} hides padding only: it needs a causal mask, too."
-    return f"The mask of {call.name} shows later positions."
+        return call.cause(words, "no causal mask") + how
+    causal = [np.tri(length, dtype=bool)] if call.is_causal else []
+    shown = np.logical_and.reduce(causal + [x.reshape(-1, length, length).any(0) for x in masks])
+    if not np.tril(shown, -1).any():
+        return call.cause(words, "inverted")
+    if not np.triu(shown, 1).any():
+        return call.cause(words, "ignored")
+    return call.cause(words, "shown" if np.triu(shown, 2).any() else "off by one")
 
 
-def _is_norm_of_positions(layer):
-    is_layer_norm = isinstance(layer, keras.layers.LayerNormalization)
-    if is_layer_norm and 1 in np.ravel(getattr(layer, "axis", -1)):
-        return True
-    return isinstance(layer, keras.layers.GroupNormalization)
-
-
-def _inverted_cause(call, length):
-    visible = _visible_pairs(call, length)
-    if visible is None or call.is_causal:
-        return None
-    if not visible.any():
-        return f"{_INVERTED} The mask of {call.name} hides all tokens of the target."
-    if np.triu(visible, 1).any() and not np.tril(visible, -1).any():
-        return f"{_INVERTED} The causal mask of {call.name} shows only later positions."
-    return None
-
-
-def _visible_pairs(call, length):
-    """Combines masks that have both axes: bool `(query, key)`; None without such a mask."""
-    pairs = None
-    for mask in call.masks.values():
-        if mask.shape[-2:] == (length, length):
-            seen = mask.reshape(-1, length, length).any(0)
-            pairs = seen if pairs is None else pairs & seen
-        elif mask.ndim >= 3 and mask.shape[-1] == length and not mask.any():
-            return np.zeros((length, length), bool)
-    return pairs
-
-
-def _check_training(decoder: _Decoder) -> None:
+def _check_training(decoder: _Decoder) -> float:
     """Repeats the check of future tokens with `training=True`."""
-    check, name, length = "future tokens in training", decoder.target, decoder.expected.shape[1]
+    ids, name, length = decoder.ids, decoder.target, decoder.expected.shape[1]
     if length < 2 or not isinstance(decoder.model, keras.layers.Layer):
-        decoder.add(check, "skipped", "needs a Keras model")
-        return
-    expected, again = (decoder.restored(decoder.ids, training=True) for _ in range(2))
+        raise _Skipped("needs a Keras model")
+    expected, again = (decoder(ids, training=True) for _ in range(2))
     if decoder.compare(again, expected, same_shapes=True):
-        reason = "random numbers of the model have no seed that can be restored"
-        decoder.add(check, "skipped", reason)
-        return
-    for start in sorted({1, length // 2, length - 1}):
-        changed = decoder.changed(decoder.ids, name, np.s_[:1, start:])
-        is_earlier = np.zeros(expected.shape[:2], bool)
-        is_earlier[0, :start] = True
-        outputs = decoder.restored(changed, training=True)
-        difference = decoder.compare(outputs, expected, is_earlier, same_shapes=True)
-        if difference is not None:
-            message = (
-                f"Other ids from {name}[0, {start}] change earlier outputs with training=True: "
-                f"{difference}."
-            )
-            cause = _cause_in_training(decoder, start)
-            decoder.add(check, "failed", message, cause, name, difference)
-            return
-    decoder.add(check, "passed")
+        raise _Skipped("random numbers of the model have no seed that can be restored")
 
+    def check(start):
+        def cause():
+            if decoder.failed("future tokens"):
+                return "See `future tokens`, which fails, too."
+            cause = _cause_in_future(decoder, start, training=True)
+            return f"Only with `training=True`, as when dropout is active: {cause}"
 
-def _cause_in_training(decoder, start):
-    if decoder.failed("future tokens"):
-        return decoder.checks["future tokens"].cause
-    culprit = _culprit_of_future(decoder, start, training=True)
-    if culprit is None:
-        return _CAUSES["training mask"]
-    if isinstance(culprit.layer, keras.layers.BatchNormalization):
-        return f"`{culprit.layer.path}`: {_CAUSES['batch statistics']}"
-    if culprit.has_mask_argument:
-        return _cause_in_layer(culprit, decoder.expected.shape[1])
-    return f"{culprit.name} reads later positions. {_CAUSES['training mask']}"
+        outputs = decoder(decoder.changed(ids, name, np.s_[:1, start:]), training=True)
+        message = f"Other ids from {name}[0, {start}] change earlier outputs with training=True"
+        where = (np.arange(length) < start) & (np.arange(len(outputs)) == 0)[:, None]
+        return decoder.check(message, cause, outputs, expected, where, same_shapes=True)
+
+    return max(check(start) for start in sorted({1, length // 2, length - 1}))
 
 
 def _check_reading(decoder: _Decoder) -> None:
     """Checks that outputs depend on earlier tokens, and on each source."""
-    check, length = "reads its inputs", decoder.expected.shape[1]
+    name = decoder.target
     if len(decoder.seen) > 1 and not np.tril(decoder.seen, -1).any():
-        message = f"No output depends on an earlier token of {decoder.target}."
-        attentions = [call for call in decoder.recorded(decoder.ids)[1] if call.has_mask_argument]
-        causes = [_inverted_cause(call, length) for call in attentions if not call.is_cross]
-        if decoder.failed("future tokens"):
-            causes.append(decoder.checks["future tokens"].cause)
-        cause = next(filter(None, causes), _CAUSES["hidden"])
-        decoder.add(check, "failed", message, cause, decoder.target)
-        return
+        raise _Failed(f"No output depends on an earlier token of {name}.", "hidden", name)
     for name in decoder.inputs.sources:
-        changed = decoder.changed(decoder.ids, name, np.s_[:])
-        outputs = decoder.restored(changed)
+        outputs = decoder(decoder.changed(decoder.ids, name, np.s_[:]))
         if decoder.compare(outputs, decoder.expected, same_shapes=True) is None:
-            cause, length = _CAUSES["hidden"], decoder.inputs.lengths[name]
-            for call in decoder.recorded(decoder.ids)[1]:
-                masks = [mask for mask in call.masks.values() if mask.shape[-1] == length]
-                if call.has_mask_argument and any(not mask.any() for mask in masks):
-                    cause = f"{_INVERTED} The mask of {call.name} hides all tokens of {name}."
-            decoder.add(check, "failed", f"No output depends on {name}.", cause, name)
-            return
-    decoder.add(check, "passed")
+            raise _Failed(f"No output depends on {name}.", "hidden", name)
+
+
+def _padded(decoder, name, pad_id):
+    """Returns ids with padding in row 0, with tokens in its place, and all ids shorter.
+
+    The last result, bool `(length,)`, is the places of tokens in row 0.
+    """
+    length, batch = decoder.inputs.lengths[name], decoder.inputs.batch
+    if length < 2 + _NUM_PADDING:
+        raise _Skipped(f"needs a length of at least {2 + _NUM_PADDING}")
+    ids, places = decoder.inputs.draw((batch, length)), np.arange(length)
+    # A sentence must not have the id that is taken for padding here.
+    ids[ids == pad_id] = decoder.inputs.draw((), np.int32(pad_id))
+    is_token = places < length - _NUM_PADDING if decoder.is_right else places >= _NUM_PADDING
+    padded = ids.copy()
+    padded[0, ~is_token] = pad_id
+    return *({**decoder.ids, name: x} for x in (padded, ids, ids[:, is_token])), is_token
 
 
 def _check_padding(decoder: _Decoder, name: str) -> None:
     """Compares sentences with padding and the same without, or with other vectors of padding."""
-    check, inputs = f"padding of {name}", decoder.inputs
-    if inputs.lengths[name] < 2 + _NUM_PADDING:
-        decoder.add(check, "skipped", f"needs a length of at least {2 + _NUM_PADDING}")
-        return
-    sentences = _padded(decoder, name, inputs.pad_id)
-    if name in inputs.fixed:
-        # Shorter sentences are impossible: the vectors of padding change.
-        difference, calls = _difference_of_vectors(decoder, name, sentences.padded)
+    padded, *unpadded, is_token = _padded(decoder, name, decoder.inputs.pad_id)
+    if name in decoder.inputs.fixed:  # Shorter sentences are impossible.
+        difference, calls = _difference_of_vectors(decoder, name, padded, is_token)
         if calls is None:
-            decoder.add(check, "skipped", "needs an embedding, or more than one length")
-            return
+            raise _Skipped("needs an embedding, or more than one length")
     else:
-        difference = _difference_of_padding(decoder, name, sentences)
-    # A loss multiplies outputs of padding by 0, and the gradients are NaN.
-    missing = np.argwhere(np.isnan(decoder.restored(sentences.padded)).any(-1))
-    if difference is None and len(missing):
-        difference = _Difference(tuple(missing[0].tolist()), math.inf)
+        difference = _difference_of_padding(decoder, name, padded, *unpadded, is_token)
     if difference is not None:
         message = f"Padding of {name} changes outputs of tokens: {difference}."
-        if not np.isfinite(difference.largest):
-            message = f"Padding of {name} makes outputs NaN, first at {difference.place}."
-        cause = _padding_cause(decoder, name, sentences, difference)
-        decoder.add(check, "failed", message, cause, name, difference)
-    elif _is_padding_visible(decoder, name, sentences.padded):
-        decoder.add(check, "passed")
-    else:
-        reason = "a token changes less than rounding: check trained weights"
-        decoder.add(check, "skipped", reason)
+        cause = _padding_cause(decoder, name, padded, is_token, difference)
+        raise _Failed(message, cause, name, difference)
+    if name == decoder.target and decoder.is_right:
+        return  # Earlier outputs must not read it.
+    # Attention of new models may be so weak that padding is not seen, with a mask or without: does
+    # another token next to padding change outputs?
+    place = np.flatnonzero(is_token)[-1 if decoder.is_right else 0]
+    changed = decoder(decoder.changed(padded, name, np.s_[:1, place]))
+    where = np.arange(decoder.expected.shape[1]) > place if name == decoder.target else True
+    if decoder.compare(changed, decoder(padded), where) is None:
+        raise _Skipped("a token changes less than rounding: check trained weights")
 
 
-class _Sentences(NamedTuple):
-    """Sentences with padding in the first rows, with tokens in its place, and all shorter."""
-
-    padded: _Ids
-    short: _Ids
-    full: _Ids
-    tokens: slice
-    num_padded: int
-
-
-def _padded(decoder, name, pad_id, is_uniform=False):
-    inputs = decoder.inputs
-    length, batch = inputs.lengths[name], inputs.batch
-    ids = inputs.draw((batch, length))
-    # A sentence must not have the id that is taken for padding here.
-    ids[ids == pad_id] = inputs.draw((), np.int32(pad_id))
-    is_right = decoder.side == "right"
-    tokens = slice(0, length - _NUM_PADDING) if is_right else slice(_NUM_PADDING, length)
-    num_padded, padded = batch if is_uniform else 1, np.full_like(ids, pad_id)
-    padded[:, tokens] = ids[:, tokens]
-    padded[num_padded:] = ids[num_padded:]
-    arrays = padded, ids[:, tokens], ids
-    return _Sentences(*({**decoder.ids, name: x} for x in arrays), tokens, num_padded)
-
-
-def _difference_of_padding(decoder, name, sentences) -> _Difference | None:
+def _difference_of_padding(decoder, name, padded, full, short, is_token) -> _Difference | None:
     """Compares outputs of padded sentences with outputs of the same without padding."""
-    count, places = sentences.num_padded, slice(0, None)
-    if name == decoder.target:
-        places = sentences.tokens
-    outputs = decoder.restored(sentences.padded)
-    expected = decoder.restored(sentences.short)[:count]
-    difference = decoder.compare(outputs[:count, places], expected)
-    if difference is not None:
-        row, position = difference.place
-        return difference._replace(place=(row, position + places.start))
-    if count == len(outputs):
-        return None
-    difference = decoder.compare(outputs[count:], decoder.restored(sentences.full)[count:])
-    if difference is None:
-        return None
-    return difference._replace(place=(difference.place[0] + count, difference.place[1]))
+    expected = decoder(full)
+    expected[0, is_token if name == decoder.target else slice(None)] = decoder(short)[0]
+    return _difference_of_tokens(decoder, name, is_token, decoder(padded), expected)
 
 
-def _difference_of_vectors(decoder, name, padded):
+def _difference_of_vectors(decoder, name, padded, is_token):
     """Compares outputs of tokens with outputs for other vectors of padding.
 
     Returns:
@@ -1017,215 +841,105 @@ def _difference_of_vectors(decoder, name, padded):
     (outputs, calls), (others, noisy) = (decoder.recorded(padded, noise=x) for x in (0.0, 2.0))
     if not any(_is_embedding(call.layer) for call in calls):
         return None, None
-    is_token = np.ones(outputs.shape[:2], bool)
-    if name == decoder.target:
-        is_token = padded[name] != decoder.inputs.pad_id
-    return decoder.compare(others, outputs, is_token, same_shapes=True), (calls, noisy)
+    return _difference_of_tokens(decoder, name, is_token, others, outputs, True), (calls, noisy)
 
 
-def _is_padding_visible(decoder, name, padded):
-    """Returns True if a token next to padding changes outputs: then padding would change them.
-
-    Attention of new models may be so weak that padding is not seen, with a mask or without.
-    """
-    is_right = decoder.side == "right"
-    if name == decoder.target and is_right:
-        return True  # Earlier outputs must not read it.
-    length = padded[name].shape[1]
-    place = length - _NUM_PADDING - 1 if is_right else _NUM_PADDING
-    changed = decoder.changed(padded, name, np.s_[:1, place])
-    places = np.ones(decoder.expected.shape[:2], bool)
-    if name == decoder.target:
-        places[:] = np.arange(length) > place
-    outputs = decoder.restored(changed), decoder.restored(padded)
-    return decoder.compare(*outputs, places) is not None
+def _difference_of_tokens(decoder, name, is_token, outputs, expected, same_shapes=False):
+    # A loss multiplies outputs of padding by 0: then the gradients of NaN are NaN.
+    where = np.isnan(outputs).any(-1)
+    where[1:] = True
+    where[0] |= is_token if name == decoder.target else True
+    return decoder.compare(outputs, expected, where, same_shapes)
 
 
-def _padding_cause(decoder, name, sentences, difference):
-    inputs = decoder.inputs
+def _padding_cause(decoder, name, padded, is_token, difference):
+    pad_id = decoder.inputs.pad_id
     if not np.isfinite(difference.largest):
-        return _CAUSES["not finite"]
-    if decoder.failed("other sentences"):
-        return decoder.checks["other sentences"].cause
-    if name == decoder.target and decoder.side == "right" and decoder.failed("future tokens"):
-        return f"Outputs read later tokens. {decoder.checks['future tokens'].cause}"
-    if name not in inputs.fixed:
-        for other in sorted(set(range(5)) - {inputs.pad_id}):
-            if _difference_of_padding(decoder, name, _padded(decoder, name, other)) is None:
-                return (
-                    f"The model takes id {other} as padding, and not {inputs.pad_id}. Give "
-                    f"`pad_id={other}`, or change the mask."
-                )
-        uniform = _padded(decoder, name, inputs.pad_id, is_uniform=True)
-        is_foreign = _difference_of_padding(decoder, name, uniform) is None
-        if is_foreign and inputs.batch > 1:
-            return _CAUSES["foreign mask"]
-    of_vectors, calls = _difference_of_vectors(decoder, name, sentences.padded)
-    if calls is None:
-        return _CAUSES["padding"]
-    if of_vectors is None:
-        is_left = decoder.side == "left"
-        return _CAUSES["positions on the left" if is_left else "number of padding"]
-    is_token = sentences.padded[name][0] != inputs.pad_id
-
-    def at_tokens(*arrays):
-        return [x[0][is_token] if x.shape[1] == len(is_token) else x[0] for x in arrays]
-
-    culprit = _first_culprit(*calls, at_tokens)
-    if culprit is None:
-        return _CAUSES["padding"]
-    if culprit.has_mask_argument:
-        return _cause_of_visible_padding(culprit, calls[0], is_token, name)
-    if isinstance(culprit.layer, keras.layers.Conv1D):
-        return f"{culprit.name} reads padding next to tokens: set its vectors to zero before."
-    if _is_norm_of_positions(culprit.layer):
-        return f"{culprit.name} has statistics over all positions: normalize only features."
-    return f"{culprit.name} reads padding itself, such as in statistics over positions."
-
-
-def _cause_of_visible_padding(culprit, calls, is_token, name):
-    """Explains why a layer that takes masks reads padding."""
-    masks = [mask for key, mask in culprit.masks.items() if key != "query_mask"]
-    for mask in masks:
-        if mask.shape[-1] == len(is_token):
-            visible = _visible_keys(mask)
-            if not (visible & is_token).any():
-                return f"{_INVERTED} {culprit.name} sees the padding and not the tokens."
-            is_causal = mask.ndim > 2 and not np.triu(mask[(0,) * (mask.ndim - 2)], 1).any()
-            if not is_causal and mask.shape[0] > 1:
-                return (
-                    f"The mask of {culprit.name} shows the padding of {name}: it is the mask of "
-                    "another sequence, or covers too few positions."
-                )
-    before = calls[: next(i for i, call in enumerate(calls) if call is culprit)]
-    hint = ""
-    for call in before:
-        masks = [mask for mask in call.masks.values() if mask.shape[-1] == len(is_token)]
-        if call.removes_masks:
-            hint = (
-                f" {call.name} removes the Keras masks of its inputs: use this package's "
+        return "not finite"
+    for check in ("other sentences", "future tokens"):
+        is_related = check == "other sentences" or (name == decoder.target and decoder.is_right)
+        if is_related and decoder.failed(check):
+            return f"See `{check}`, which fails, too."
+    others = () if name in decoder.inputs.fixed else range(_SPECIAL_IDS + 1)
+    for other in set(others) - {pad_id}:
+        if not _difference_of_padding(decoder, name, *_padded(decoder, name, other)):
+            return f"The model takes id {other} as padding, and not {pad_id}: give `pad_id`."
+    of_vectors, calls = _difference_of_vectors(decoder, name, padded, is_token)
+    if calls is not None and of_vectors is None:
+        return "number of padding" if decoder.is_right else "positions"
+    call = calls and _first_culprit(*calls, _first_row(is_token))
+    if not call or call.kind != "attention":
+        return call.cause("padding") if call else "padding"
+    for key, mask in call.masks.items():
+        if key == "query_mask" or mask.shape[-1] != len(is_token):
+            continue
+        if not mask[0].reshape(-1, len(is_token)).any(0)[is_token].any():
+            return call.cause("padding", "inverted")
+        is_causal = mask.ndim > 2 and not np.triu(mask, 1).any()
+        if not is_causal and len(mask) > 1:
+            return call.cause(f"the padding of {name}", "shown")
+    cause = call.cause("padding", "no padding mask")
+    for before in calls[0][: calls[0].index(call)]:
+        if before.removes_masks:
+            return (
+                f"{cause} {before.name} removes the Keras masks of its inputs: use this package's "
                 "`MultiHeadAttention`, or give masks by hand."
             )
-        elif call.has_mask_argument and any(not _visible_keys(x)[~is_token].any() for x in masks):
-            hint = hint or f" {call.name} has one: the mask is lost after it."
-    if culprit.is_cross:
-        return (
-            f"The cross-attention {culprit.name} gets no padding mask of its keys, so that it "
-            f"attends to padding.{hint}"
-        )
-    return (
-        f"{culprit.name} gets no padding mask: an operation before it lost the mask, or no layer "
-        f"made one.{hint}"
-    )
-
-
-def _visible_keys(mask):
-    """Returns the keys of the first sentence that any query of any head sees."""
-    return mask[0].reshape(-1, mask.shape[-1]).any(0)
+    return cause
 
 
 def _check_labels(decoder: _Decoder, labels: Any) -> None:
     """Looks for the labels of an example among the ids that outputs have read."""
-    check, name, ids = "labels", decoder.target, decoder.inputs.example_ids.get(decoder.target)
+    name, ids = decoder.target, decoder.inputs.example_ids.get(decoder.target)
     if labels is None:
-        reason = "give `inputs` and `labels`, an example of the training data"
-        decoder.add(check, "skipped", reason)
-        return
+        raise _Skipped("give `inputs` and `labels`, an example of the training data")
     if ids is None:
         raise InputError("`labels` need `inputs`, the example that they belong to.")
     labels = np.asarray(labels)
     if labels.shape != ids.shape or labels.dtype.kind not in "iu":
         rule = f"`labels` must be integers of the shape {ids.shape}, as {name}."
         raise InputError(f"{rule} Received: {labels.dtype} of shape {labels.shape}.")
-    # How many positions after its own does an output read? 0, or -1 if the model shifts ids.
     if not decoder.columns:
-        decoder.add(check, "skipped", "needs two positions")
-        return
+        raise _Skipped("needs two positions")
+    # How many positions after its own does an output read? 0, or -1 if the model shifts ids.
     middle = decoder.columns[len(decoder.columns) // 2]
     read = np.flatnonzero(decoder.seen[middle, : middle + 1])
     ahead = int(read[-1]) - middle if len(read) else 0
-    pad_id, equal = decoder.inputs.pad_id, {}
+    pad_id, most = decoder.inputs.pad_id, middle + 4
+    wide = np.pad(ids, ((0, 0), (most, most)), constant_values=pad_id)
+    equal, shares = {}, {}  # by the distance of the label to the last token that is read
     for shift in range(-1, 4):
-        later, length = np.full(ids.shape, pad_id), ids.shape[1]
-        start, stop = max(0, -ahead - shift), min(length, length - ahead - shift)
-        later[:, start:stop] = ids[:, start + ahead + shift : stop + ahead + shift]
+        later = wide[:, most + ahead + shift :][:, : ids.shape[1]]
         is_counted = (later != pad_id) & (labels != pad_id)
-        equal[shift] = (later == labels) & is_counted, max(1, is_counted.sum())
-    best = max(equal, key=lambda shift: equal[shift][0].sum() / equal[shift][1])
-    if not equal[best][0].any():
+        equal[shift] = np.argwhere((later == labels) & is_counted)
+        shares[shift] = len(equal[shift]) / max(1, is_counted.sum())
+    best = max(shares, key=lambda shift: shares[shift])
+    if not len(equal[best]):
         message = f"The labels are not the ids of {name} at any shift."
-        decoder.add(check, "failed", message, "Labels of other sentences or another vocabulary.")
-    elif best < 1:
-        place = tuple(np.argwhere(equal[best][0])[0].tolist())
+        raise _Failed(message, "Labels of other sentences or another vocabulary.")
+    if best < 1:
+        place = tuple(equal[best][0].tolist())
         message = f"The label at {place} is an id of {name} that its output has read."
-        difference = _Difference(place, 1.0)
-        decoder.add(check, "failed", message, _CAUSES["unshifted labels"], name, difference)
-    elif best > 1:
+        raise _Failed(message, "labels", name, _Difference(place, 1.0, 1.0))
+    if best > 1:
         message = f"Labels are {best} tokens after the last token that an output reads."
-        decoder.add(check, "failed", message, "The labels or the ids are shifted twice.", name)
-    else:
-        decoder.add(check, "passed")
-
-
-def _check_steps(decoder: _Decoder, model: Any) -> None:
-    """Compares decoding step by step, as `decoding.search` does, with one full pass."""
-    check, beams, inputs = "cached steps", "reordered beams", decoder.inputs
-    if model is None:
-        reason = "the model has no `start_decoding` and `step`: give `search_model`"
-        decoder.add(check, "skipped", reason)
-        return
-    if len(inputs.sources) > 1:
-        decoder.add(check, "skipped", "a search reads one source")
-        return
-    try:
-        decoder.call_eagerly(inputs.sentences())  # Steps may read what this call leaves.
-        vocabulary = _steps(decoder, model, _beginning(decoder, 1)).shape[-1]
-        if vocabulary != decoder.expected.shape[-1]:
-            reason = f"the call returns no logits, and steps {vocabulary} logits"
-            decoder.add(check, "skipped", reason)
-            return
-        difference, cause = _difference_of_steps(decoder, model)
-    except Exception as error:
-        decoder.add(check, "failed", f"A step raises {_text_of(error)}")
-        return
-    if difference is not None:
-        message = f"Cached steps differ from the full pass: {difference}."
-        decoder.add(check, "failed", message, cause, decoder.target, difference)
-        return
-    decoder.add(check, "passed")
-    try:
-        difference, cause = _difference_of_beams(decoder, model)
-    except NotImplementedError as error:
-        decoder.add(beams, "skipped", str(error))
-        return
-    except Exception as error:
-        decoder.add(beams, "failed", f"A step raises {_text_of(error)}")
-        return
-    if difference is None:
-        decoder.add(beams, "passed")
-        return
-    message = f"Two hypotheses differ from the full pass: {difference}."
-    decoder.add(beams, "failed", message, cause, decoder.target, difference)
+        raise _Failed(message, "The labels or the ids are shifted twice.", name)
 
 
 def _steps(decoder, model, ids, beams=1, parents=None):
-    """Computes logits of all steps, float64 `(batch, beams, length, vocabulary)`.
+    """Computes centered logits of all steps, float64 `(batch, beams, length, vocabulary)`.
 
     Args:
         ids: Inputs; the target is `(batch * beams, length)`.
         beams: Number of hypotheses per sentence.
         parents: Int `(batch, beams)`, the hypotheses to continue after half of the steps.
     """
-    target = ids[decoder.target]
-    length = target.shape[1]
-    target = target.reshape(-1, beams, length)
-    sources = [ids[name] for name in decoder.inputs.sources]
+    length, half = ids[decoder.target].shape[1], ids[decoder.target].shape[1] // 2
+    target = ids[decoder.target].reshape(-1, beams, length)
     # A decoder without a source gets the number of texts.
-    source = sources[0] if sources else target[:, 0, :1]
-    half = length // 2
+    source = ([ids[name] for name in decoder.inputs.sources] or [target[:, 0, :1]])[0]
     capacity = half if getattr(model, "is_extendable", False) and half else length
-    cache = model.start_decoding(ops.convert_to_tensor(source), capacity, beams)
-    step = model.step
+    cache, step = model.start_decoding(ops.convert_to_tensor(source), capacity, beams), model.step
     if hasattr(model, "step_function"):
         step = model.step_function(model.step_weights())
     outputs = []
@@ -1235,16 +949,8 @@ def _steps(decoder, model, ids, beams=1, parents=None):
         if position == half and parents is not None:
             cache = model.reorder(cache, ops.convert_to_tensor(parents.astype("int32")))
         logits, cache = step(ops.convert_to_tensor(target[:, :, position]), cache)
-        outputs.append(_numpy(ops.cast(logits, "float32")))
-    return np.stack(outputs, axis=2).astype("float64")
-
-
-def _beginning(decoder, count, ids=None):
-    """Returns the first target tokens: a step takes as long as a full pass."""
-    ids = ids or decoder.ids
-    if decoder.target in decoder.inputs.fixed:
-        return ids
-    return {**ids, decoder.target: ids[decoder.target][:, :count]}
+        outputs.append(_float64(logits))
+    return _centered(np.stack(outputs, axis=2))
 
 
 def _centered(logits):
@@ -1252,102 +958,111 @@ def _centered(logits):
     return logits - np.median(logits, axis=-1, keepdims=True)
 
 
-def _difference_of_steps(decoder, model):
-    """Returns the difference and its cause; the second sentences show what the first ones left."""
+def _first_tokens(decoder, ids):
+    """Shortens the target: a step takes as long as a full pass."""
+    count = None if decoder.target in decoder.inputs.fixed else _FEW_STEPS
+    return {**ids, decoder.target: ids[decoder.target][:, :count]}
 
-    def difference_of(ids):
-        steps = _centered(_steps(decoder, model, ids)[:, 0])
-        return decoder.compare(steps, _centered(decoder.restored(ids)))
 
-    if (difference := difference_of(decoder.ids)) is not None:
-        return difference, _step_cause(decoder, model, decoder.ids, difference)
-    padded = others = _beginning(decoder, _FEW_STEPS, decoder.inputs.sentences())
+def _check_steps(decoder: _Decoder, model: Any) -> float:
+    """Compares decoding step by step, as `decoding.search` does, with one full pass."""
+    if model is None:
+        raise _Skipped("the model has no `start_decoding` and `step`: give `search_model`")
+    if len(decoder.inputs.sources) > 1:
+        raise _Skipped("a search reads one source")
+    decoder.call_eagerly(decoder.inputs.sentences())  # Steps may read what this call leaves.
+    steps = _steps(decoder, model, decoder.ids)[:, 0]
+    if steps.shape != decoder.expected.shape:
+        raise _Skipped(f"the call returns no logits, and steps {steps.shape[-1]} logits")
+    message, full = "Cached steps differ from the full pass", _centered(decoder.expected)
+    largest = decoder.check(message, lambda: _step_cause(decoder, model), steps, full)
+    # The second sentences show what the first ones left.
+    others = padded = _first_tokens(decoder, decoder.inputs.sentences())
     for name in decoder.inputs.sources:
         if decoder.checks[f"padding of {name}"].result == "passed":
-            sentences = _padded(decoder, name, decoder.inputs.pad_id)
-            padded = {**others, name: sentences.padded[name]}
-    if (difference := difference_of(padded)) is None:
-        return None, ""
-    is_right = padded is not others and difference_of(others) is None
-    return difference, _CAUSES["source mask" if is_right else "kept"]
+            sentences, *_ = _padded(decoder, name, decoder.inputs.pad_id)
+            padded = {**others, name: sentences[name]}
+
+    def compared(ids):
+        return _steps(decoder, model, ids)[:, 0], _centered(decoder(ids))
+
+    def cause():
+        is_mask = padded is not others and decoder.compare(*compared(others)) is None
+        return "source mask" if is_mask else "kept"
+
+    return max(largest, decoder.check(message, cause, *compared(padded)))
 
 
-def _is_kept(decoder, model, ids):
-    """Returns True if steps depend on the calls before them."""
+def _step_cause(decoder, model):
+    """Returns the cause of a difference for sentences without padding."""
+    ids, target = decoder.ids, decoder.target
+
+    def calls_with(ids):
+        return _centered(decoder(ids)), _steps(decoder, model, ids)[:, 0]
+
     results = []
     for before in (decoder.inputs.sentences(), ids):
         decoder.call_eagerly(before)
         _steps(decoder, model, before)
         results.append(_steps(decoder, model, ids)[:, 0])
-    return decoder.compare(*results, same_shapes=True) is not None
-
-
-def _step_cause(decoder, model, ids, difference):
-    """Returns the likely cause of a difference for sentences without padding."""
-    if _is_kept(decoder, model, ids):
-        return _CAUSES["kept"]
-    target = decoder.target
-    full, steps = decoder.restored(ids), _steps(decoder, model, ids)[:, 0]
-    centered, centered_steps = _centered(full), _centered(steps)
-    factor = float((centered * centered_steps).sum() / ((centered**2).sum() or 1.0))
-    if decoder.compare(centered_steps, factor * centered) is None:
+    if decoder.compare(*results, same_shapes=True):
+        return "kept"
+    full, steps = calls_with(ids)
+    factor = float((full * steps).sum() / ((full**2).sum() or 1.0))
+    if decoder.compare(steps, factor * full) is None:
         return _CAUSES["factor"].format(factor)
+    limit = decoder.limit(full, same_shapes=True)
     for position in (0, 1):
-        changed = decoder.changed(ids, target, np.s_[:, position])
-        pairs = (decoder.restored(changed), full), (_steps(decoder, model, changed)[:, 0], steps)
-        is_read, is_read_in_steps = (
-            decoder.distance(*pair) > decoder.limit(pair[1], same_shapes=True) for pair in pairs
+        changed = calls_with(decoder.changed(ids, target, np.s_[:, position]))
+        reads, step_reads = (
+            (decoder.distance(x, y) > limit).any(0)
+            for x, y in zip(changed, (full, steps), strict=True)
         )
-        if (is_read.any(0) & ~is_read_in_steps.any(0))[position + 1 :].any():
-            return _CAUSES["lost tokens"]
+        if (reads & ~step_reads)[position + 1 :].any():
+            return "lost"
     # Without positions, steps that read the same token again and again are equal.
     same = {**ids, target: np.repeat(ids[target][:, :1], ids[target].shape[1], axis=1)}
-    full_varies, steps_vary = (
-        decoder.compare(outputs, np.repeat(outputs[:, :1], outputs.shape[1], axis=1)) is not None
-        for outputs in (decoder.restored(same), _steps(decoder, model, same)[:, 0])
-    )
-    if full_varies != steps_vary:
-        return _CAUSES["restarted" if full_varies else "empty places"]
-    if not steps_vary:
-        return _CAUSES["one path"]
-    return _CAUSES["first step" if difference.place[1] == 0 else "later steps"]
+    varies, steps_vary = (decoder.compare(x, x[:, :1]) is not None for x in calls_with(same))
+    if varies == steps_vary:
+        return "steps"
+    return "restarted" if varies else "empty"
 
 
-def _difference_of_beams(decoder, model):
+def _check_beams(decoder: _Decoder, model: Any) -> None:
     """Compares the steps of two hypotheses per sentence, which are reordered on their way."""
-    target, batch, beams = decoder.target, decoder.inputs.batch, 2
-    ids = _beginning(decoder, _FEW_STEPS)
-    length = ids[target].shape[1]
+    ids, target = _first_tokens(decoder, decoder.ids), decoder.target
+    (batch, length), beams = ids[target].shape, 2
     hypotheses = decoder.inputs.draw((batch, beams, length))
-    sentences = {**ids, target: hypotheses.reshape(-1, length)}
     parents = np.array([[1, 0], [1, 1], [0, 0]])[np.arange(batch) % 3]
     half = length // 2
     moved = np.take_along_axis(hypotheses, parents[:, :, None], axis=1)
-    moved = np.concatenate([moved[..., :half], hypotheses[..., half:]], axis=2)
+    moved[..., half:] = hypotheses[..., half:]
 
-    def difference_of(rows, parents, start):
-        steps = _centered(_steps(decoder, model, sentences, beams, parents))
-        is_compared = np.arange(length)[None] >= start
-        for beam in range(beams):
-            expected = _centered(decoder.restored({**ids, target: rows[:, beam]}))
-            difference = decoder.compare(steps[:, beam], expected, is_compared)
-            if difference is not None:
-                return difference
-        return None
+    def compare(rows, parents=None, start=0):
+        sentences = {**ids, target: hypotheses.reshape(-1, length)}
+        steps = _steps(decoder, model, sentences, beams, parents)
+        full = [decoder({**ids, target: rows[:, beam]}) for beam in range(beams)]
+        rows_of = (batch * beams, length, -1)
+        expected = _centered(np.stack(full, axis=1)).reshape(rows_of)
+        return decoder.compare(steps.reshape(rows_of), expected, np.arange(length) >= start)
 
-    difference = difference_of(moved, parents, half)
-    if difference is None:
-        return None, ""
-    is_alike = difference_of(hypotheses, None, 0) is None
-    return difference, _CAUSES["reorder" if is_alike else "tiled"]
+    try:
+        difference = compare(moved, parents, half)
+    except NotImplementedError as error:
+        raise _Skipped(str(error)) from error
+    if difference is not None:
+        cause = "reorder" if compare(hypotheses) is None else "tiled"
+        row, position = difference.place
+        difference = difference._replace(place=(row // beams, position))
+        message = f"Two hypotheses differ from the full pass: {difference}."
+        raise _Failed(message, cause, target, difference)
 
 
-def _check_saved_file(decoder: _Decoder, reload: bool) -> None:
+def _check_saved_file(decoder: _Decoder, reload: bool) -> float:
     """Saves the model to a temporary file, loads it, and compares."""
-    check, model = "saved file", decoder.model
+    model = decoder.model
     if not reload or not isinstance(model, keras.Model):
-        decoder.add(check, "skipped", "needs a Keras model" if reload else "`reload=False`")
-        return
+        raise _Skipped("needs a Keras model" if reload else "`reload=False`")
     state = random.getstate()  # New layers draw their seeds from Python's generator.
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -1356,85 +1071,54 @@ def _check_saved_file(decoder: _Decoder, reload: bool) -> None:
             loaded = keras.saving.load_model(path, compile=False)
         outputs = decoder(decoder.ids, model=loaded)
     except Exception as error:
-        found = (cause for words, cause in _LOADING_CAUSES.items() if re.search(words, str(error)))
+        causes = [cause for words, cause in _LOADING_CAUSES.items() if re.search(words, str(error))]
         message = f"Saving or loading raises {_text_of(error)}"
-        decoder.add(check, "failed", message, next(found, ""))
-        return
+        raise _Failed(message, causes[0] if causes else "") from error
     finally:
         random.setstate(state)
-    difference = decoder.compare(outputs, decoder.expected)
-    if difference is None:
-        size = float(decoder.distance(outputs, decoder.expected).max())
-        decoder.add(check, "passed", difference=size)
-        return
-    message = f"The loaded model differs: {difference}."
-    decoder.add(check, "failed", message, _cause_of_loaded(model, loaded), None, difference)
+
+    def cause():
+        values = [_numpy(weight) for weight in loaded.weights] + [None] * len(model.weights)
+        for weight, value in zip(model.weights, values, strict=False):
+            if not np.array_equal(_numpy(weight), value):
+                return f"The weight `{weight.path}` of shape {tuple(weight.shape)} is not restored."
+        return "`get_config` leaves out an argument, or a variable is not saved."
+
+    return decoder.check("The loaded model differs", cause, outputs, decoder.expected)
 
 
-def _cause_of_loaded(model, loaded):
-    """Returns the likely cause of other outputs after loading."""
-    weights, others = model.weights, loaded.weights
-    if len(weights) != len(others):
-        return (
-            f"The loaded model has {len(others)} weights instead of {len(weights)}: `get_config` "
-            "leaves out an argument, or `build` does not make all weights."
-        )
-    for weight, other in zip(weights, others, strict=True):
-        if weight.shape != other.shape or not np.array_equal(_numpy(weight), _numpy(other)):
-            return (
-                f"The weight `{weight.path}` of shape {tuple(weight.shape)} is not restored: "
-                "`save_own_variables`, or a layer that Keras does not track."
-            )
-    return (
-        "All weights are equal: `get_config` leaves out an argument, or the model has a variable "
-        "that Keras does not save."
-    )
-
-
-def _check_export(decoder: _Decoder, exported: Callable[[Any], Any] | None) -> None:
+def _check_export(decoder: _Decoder, exported: Callable[[Any], Any] | None) -> float:
     """Compares an export for several shapes."""
-    check, inputs, largest = "export", decoder.inputs, 0.0
+    inputs, distances = decoder.inputs, []
     if exported is None:
-        reason = "give `exported`, a function that calls the export"
-        decoder.add(check, "skipped", reason)
-        return
+        raise _Skipped("give `exported`, a function that calls the export")
     batches = {"these sentences": decoder.ids}
     if not inputs.has_fixed_batch:
         batches["one sentence"] = {name: ids[:1] for name, ids in decoder.ids.items()}
     for name in inputs.sources:
         if name not in inputs.fixed and inputs.lengths[name] >= 2 + _NUM_PADDING:
-            sentences = _padded(decoder, name, inputs.pad_id)
-            batches[f"padding of {name}"] = sentences.padded
+            batches[f"padding of {name}"] = _padded(decoder, name, inputs.pad_id)[0]
     for words, ids in batches.items():
-        cause = _CAUSES["other export" if words == "these sentences" else "fixed shapes"]
+        cause = "fixed shapes" if distances else "other export"
         try:
             outputs = decoder.call_eagerly(ids, model=exported)
         except Exception as error:
-            cause = "" if words == "these sentences" else cause
             message = f"The export raises {_text_of(error)} ({words})"
-            decoder.add(check, "failed", message, cause)
-            return
-        expected = decoder.restored(ids)
-        difference = decoder.compare(outputs, expected)
-        if difference is not None:
-            message = f"The export differs for {words}: {difference}."
-            decoder.add(check, "failed", message, cause, None, difference)
-            return
-        largest = max(largest, float(decoder.distance(outputs, expected).max()))
-    decoder.add(check, "passed", difference=largest)
+            raise _Failed(message, cause if distances else "") from error
+        message, expected = f"The export differs for {words}", decoder(ids)
+        distances.append(decoder.check(message, cause, outputs, expected))
+    return max(distances)
 
 
 # Inputs of a decoder: their structure, and sentences of random ids.
 
 
 class _Input(NamedTuple):
-    """An input of ids. `length` and `batch` are None where any size fits."""
+    """An input of ids, or their mask. A size is None where any size fits."""
 
     name: str
-    batch: int | None = None
-    length: int | None = None
-    example_length: int | None = None
-    is_mask: bool = False
+    shape: tuple[int | None, int | None]
+    is_mask: bool
 
 
 class _Inputs:
@@ -1452,35 +1136,42 @@ class _Inputs:
     """
 
     def __init__(self, model, example, target: str | None, pad_id: int, vocabulary_size=None):
-        self.structure, inputs = _structure_of(model, example)
-        ids = [entry for entry in inputs if not entry.is_mask]
+        is_example = example is not None
+        given = _mapped(lambda _, x: np.asarray(x), example) if is_example else _symbolic(model)
+        values: list[Any] = []
+        _mapped(lambda path, value: values.append((path, value)), given)
+        entries = _named([_input_of(*value, is_example) for value in values])
+        order = iter(entries)
+        self.structure = _mapped(lambda *_: next(order).name, given)
+        ids = {entry.name: entry.shape for entry in entries if not entry.is_mask}
         if not ids:
             raise InputError("A decoder needs an input of ids. Received: only masks.")
-        names = [entry.name for entry in ids]
-        if target is not None and target not in names:
-            raise InputError(f"`target` must be one of {', '.join(names)}. Received: {target!r}.")
-        likely = [name for name in names if any(word in name for word in _TARGET_WORDS)]
-        self.target = target or (likely or names)[-1]
-        self.sources = [name for name in names if name != self.target]
+        if target is not None and target not in ids:
+            raise InputError(f"`target` must be one of {', '.join(ids)}. Received: {target!r}.")
+        likely = [name for name in ids if any(word in name for word in _TARGET_WORDS)]
+        self.target: str = target or (likely or list(ids))[-1]
+        self.sources = [name for name in ids if name != self.target]
+        # The ids of a mask: most letters at the beginning of their names agree.
         self._masks = {
-            entry.name: _ids_of_mask(entry.name, names, self.target)
-            for entry in inputs
+            entry.name: max(
+                (len(os.path.commonprefix([entry.name, name])), name == self.target, name)
+                for name in ids
+            )[-1]
+            for entry in entries
             if entry.is_mask
         }
         self.pad_id, self.vocabulary_size = pad_id, vocabulary_size or _vocabulary_size(model)
-        self.fixed = {entry.name for entry in ids if entry.length is not None}
-        batches = {entry.batch for entry in ids} - {None}
-        self.batch, self.has_fixed_batch = next(iter(batches), None) or _BATCH, bool(batches)
+        batches = [] if is_example else [batch for batch, _ in ids.values() if batch]
+        self.batch, self.has_fixed_batch = (batches or [_BATCH])[0], bool(batches)
+        self.fixed = {name for name, (_, length) in ids.items() if length and not is_example}
         limit = getattr(model, "position_limit", None) or math.inf
         self.lengths = {}
-        for entry in ids:
-            default = _TARGET_LENGTH if entry.name == self.target else _SOURCE_LENGTH
-            longest = min(entry.example_length or default, _LONGEST, limit)
-            self.lengths[entry.name] = int(entry.length or longest)
-        self.example_ids = dict[str, np.ndarray]()
-        if example is not None:
-            leaves = iter(_leaves(example))
-            self.example_ids = {entry.name: np.asarray(next(leaves)[1]) for entry in inputs}
+        for name, (_, length) in ids.items():
+            default = _TARGET_LENGTH if name == self.target else _SOURCE_LENGTH
+            longest = int(min(length or default, _LONGEST, limit))
+            self.lengths[name] = length if name in self.fixed else longest
+        names, arrays = [entry.name for entry in entries], [value for _, value in values]
+        self.example_ids = dict(zip(names, arrays, strict=True)) if is_example else {}
         self._rng = np.random.default_rng(11)
 
     def draw(self, shape: Any, unequal: np.ndarray | None = None) -> np.ndarray:
@@ -1501,58 +1192,31 @@ class _Inputs:
         """Returns the inputs of the model, with masks if it takes masks."""
         masks = {mask: ids[name] != self.pad_id for mask, name in self._masks.items()}
         arrays = {**ids, **masks}
-        return _mapped(lambda name: ops.convert_to_tensor(arrays[name]), self.structure)
+        return _mapped(lambda _, name: ops.convert_to_tensor(arrays[name]), self.structure)
 
 
-def _structure_of(model, example):
-    """Returns a structure of names, and the `_Input` of each name."""
-    is_model = example is None and isinstance(model, keras.Model)
-    if is_model and isinstance(model, SequenceModel):
-        names = model.input_names
-        return names if len(names) > 1 else names[0], [_Input(name) for name in names]
-    symbolic = _symbolic_inputs(model) if is_model else None
-    if example is None and symbolic is None:
-        return "ids", [_Input("ids")]
-    # A list of one symbolic tensor is called with the tensor.
-    if isinstance(symbolic, (tuple, list)) and len(symbolic) == 1:
-        symbolic = symbolic[0]
-    given = example if symbolic is None else symbolic
-    entries = [_input_of(value, path, symbolic is None) for path, value in _leaves(given)]
-    is_unnamed = all(_KERAS_NAME.fullmatch(entry.name) for entry in entries)
-    if is_unnamed or len({entry.name for entry in entries}) < len(entries):
-        defaults = {1: ["ids"], 2: ["source_ids", "target_ids"]}.get(len(entries))
-        names = defaults or [f"inputs[{index}]" for index in range(len(entries))]
-        entries = [x._replace(name=name) for x, name in zip(entries, names, strict=True)]
-    order = iter(entries)
-    return _mapped(lambda _: next(order).name, given), entries
-
-
-def _symbolic_inputs(model):
-    try:
-        return model.input if getattr(model, "inputs", None) is not None else None
-    except (AttributeError, ValueError):  # A subclassed model has none.
-        return None
-
-
-def _leaves(structure, path=()):
-    """Yields the paths and values of a structure; rows of ids, which are lists, are one value."""
-    if isinstance(structure, Mapping):
-        for key, item in structure.items():
-            yield from _leaves(item, (*path, key))
-    elif isinstance(structure, (tuple, list)) and not _is_ids(structure):
-        for index, item in enumerate(structure):
-            yield from _leaves(item, (*path, index))
+def _symbolic(model):
+    """Returns symbolic inputs of a model, which have names and shapes."""
+    default = keras.KerasTensor((None, None), "int32", name="ids")
+    if isinstance(model, SequenceModel):
+        inputs = [keras.KerasTensor((None, None), "int32", name=x) for x in model.input_names]
     else:
-        yield path, structure
+        try:
+            inputs = model.input if getattr(model, "inputs", None) is not None else default
+        except (AttributeError, ValueError):  # A subclassed model has none.
+            return default
+    # A list of one symbolic tensor is called with the tensor.
+    return inputs[0] if isinstance(inputs, (tuple, list)) and len(inputs) == 1 else inputs
 
 
-def _mapped(function, structure):
+def _mapped(function, structure, path=()):
+    """Maps a function of paths and values; rows of ids, which are lists, are one value."""
     if isinstance(structure, Mapping):
-        return {key: _mapped(function, item) for key, item in structure.items()}
+        return {key: _mapped(function, item, (*path, key)) for key, item in structure.items()}
     if isinstance(structure, (tuple, list)) and not _is_ids(structure):
-        items = [_mapped(function, item) for item in structure]
+        items = [_mapped(function, x, (*path, index)) for index, x in enumerate(structure)]
         return items if isinstance(structure, list) else tuple(items)
-    return function(structure)
+    return function(path, structure)
 
 
 def _is_ids(value):
@@ -1561,40 +1225,40 @@ def _is_ids(value):
     return bool(rows) and isinstance(rows[0], list) and all(isinstance(x, int) for x in rows[0])
 
 
-def _input_of(value, path, is_example):
-    shape = tuple(np.shape(value) if isinstance(value, list) else value.shape)
-    default = "" if is_example else value.name
-    name = path[-1] if path and isinstance(path[-1], str) else default
-    dtype = str(np.asarray(value).dtype if is_example else value.dtype)
+def _input_of(path, value, is_example):
+    name, shape, dtype = getattr(value, "name", ""), tuple(value.shape), str(value.dtype)
+    if path and isinstance(path[-1], str):
+        name = path[-1]
     if len(shape) != 2:
         received = f"Received: {name or 'an input'} of shape {shape}."
         raise InputError(f"An input must be ids `(batch, length)`, or their mask. {received}")
     is_mask = "bool" in dtype or name.endswith("mask")
     if not is_mask and is_example and "int" not in dtype:
         raise InputError(f"An input must be integers. Received: {name or 'ids'} of dtype {dtype}.")
-    if is_example:
-        return _Input(name, example_length=shape[1], is_mask=is_mask)
-    return _Input(name, *shape, is_mask=is_mask)
+    return _Input(name, shape, is_mask)
 
 
-def _ids_of_mask(mask, names, target):
-    """Returns the name of the ids that a mask belongs to: most letters at its beginning agree."""
-    common = {name: len(os.path.commonprefix([mask, name])) for name in names}
-    best = max(common, key=lambda name: (common[name], name == target))
-    return best if common[best] else target
+def _named(entries):
+    """Gives names to inputs that have only the names that Keras makes."""
+    names = [entry.name for entry in entries]
+    if len(set(names)) == len(names) and not all(map(_KERAS_NAME.fullmatch, names)):
+        return entries
+    names = {1: ["ids"], 2: ["source_ids", "target_ids"]}.get(len(entries))
+    names = names or [f"inputs[{index}]" for index in range(len(entries))]
+    return [entry._replace(name=name) for entry, name in zip(entries, names, strict=True)]
 
 
 def _vocabulary_size(model):
     sizes = [
         getattr(layer, name, None)
-        for layer in layers_of(model)
+        for layer in _layers_of(model)
         for name in ("input_dim", "vocabulary_size")
         if "Embedding" in type(layer).__name__
     ]
     return min((size for size in sizes if isinstance(size, int) and size > _FEW_IDS), default=None)
 
 
-def layers_of(model: Any) -> list[keras.layers.Layer]:
+def _layers_of(model):
     """Lists a model and all layers inside it; for a wrapper, the layers of its attributes."""
     owners = [model]
     if not isinstance(model, keras.layers.Layer):
@@ -1602,7 +1266,3 @@ def layers_of(model: Any) -> list[keras.layers.Layer]:
         owners = [value for value in values if isinstance(value, keras.layers.Layer)]
     layers = {id(layer): layer for owner in owners for layer in owner._flatten_layers()}
     return list(layers.values())
-
-
-def _layers_of_class(decoder, layer_class):
-    return [layer for layer in decoder.layers if isinstance(layer, layer_class)]

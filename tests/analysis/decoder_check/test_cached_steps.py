@@ -276,7 +276,7 @@ STEPS = {
     "encoder of the first call": (CachedDecoder, "of earlier sentences is kept", True),
     "encoder of the last call": (Windowed, "of earlier sentences is kept", True),
     "factor of logits": (CachedDecoder, "times 3: a factor", True),
-    "factor of vectors": (CachedDecoder, "Or a factor is in only one of both", True),
+    "factor of vectors": (CachedDecoder, "a factor, a bias", True),
     "factor of vectors ": (CachedDecoder, "a factor, a bias", False),
 }
 

@@ -317,7 +317,7 @@ FAULTS = {
     "the cross-attention has no padding mask": (
         lambda: translator(encode=encode_with_mask, mask_zero=False),
         "padding of source_ids",
-        "The cross-attention",
+        "gets no padding mask",
     ),
     "the padding mask is inverted": (
         lambda: translator(
@@ -354,7 +354,7 @@ FAULTS = {
             )
         ),
         "other sentences",
-        "A reshape or transpose mixes",
+        "a reshape or transpose mixes",
     ),
 }
 
