@@ -399,17 +399,14 @@ def file_digests(
 ) -> dict[str, str]:
     """Computes SHA-256 checksums of files in a folder, by default all, by their relative paths.
 
-    Paths have `/` between names. A file with several names (hard links) is read once.
+    Paths have `/` between names.
     """
-    folder, digests_by_inode, digests = Path(folder), {}, {}
+    folder, digests = Path(folder), {}
     for path in sorted(folder.rglob("*") if files is None else map(Path, files)):
         if path.is_file():
-            status = path.stat()
-            inode = status.st_dev, status.st_ino
-            if inode not in digests_by_inode:
-                with open(path, "rb") as file:
-                    digests_by_inode[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-            digests[path.relative_to(folder).as_posix()] = digests_by_inode[inode]
+            with open(path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digests[path.relative_to(folder).as_posix()] = digest
     return digests
 
 

@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import io
 import json
-import re
 import tarfile
 import threading
 import time
@@ -20,14 +19,11 @@ class FileServer(http.server.ThreadingHTTPServer):
 
     Attributes:
         files: Content of each path.
-        requests: Method and path of each request, with the first byte that a client asks for.
+        requests: Method and path of each request.
         statuses: Status of a path that is not served.
         cuts: Numbers of bytes after which the connections of a path are cut, one per request.
         redirects: New address of a path.
         silent: Paths that are never answered.
-        resumes: Whether a client may ask for a part of a file.
-        endless: Numbers of answers per path that are cut behind the last byte: they have no
-            length, so that a client waits for more.
     """
 
     daemon_threads = True
@@ -35,8 +31,7 @@ class FileServer(http.server.ThreadingHTTPServer):
     def __init__(self, handler=None):
         super().__init__(("127.0.0.1", 0), handler or FileHandler)
         self.files, self.statuses, self.redirects, self.cuts = {}, {}, {}, {}
-        self.requests, self.silent, self.resumes = [], set(), True
-        self.endless = {}
+        self.requests, self.silent = [], set()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     @contextlib.contextmanager
@@ -62,8 +57,7 @@ class FileHandler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         server, path = self.server, self.path
-        start = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or "00")[1])
-        server.requests.append((self.command, path, start))
+        server.requests.append((self.command, path))
         if path in server.silent:
             time.sleep(2)
             self.close_connection = True
@@ -72,37 +66,23 @@ class FileHandler(http.server.BaseHTTPRequestHandler):
         elif path in server.statuses or path not in server.files:
             self.answer(server.statuses.get(path, 404))
         else:
-            self.answer_file(server.files[path], start)
+            self.answer_file(server.files[path])
 
     do_HEAD = do_GET
 
-    def answer_file(self, content, start, headers=None):
-        headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', **(headers or {})}
-        if self.server.endless.get(self.path, 0) > 0:
-            self.server.endless[self.path] -= 1
-            self.answer(200, {**headers, "Transfer-Encoding": "chunked"}, self.chunk(content))
-            self.close_connection = True
-        elif start >= len(content) > 0 and self.server.resumes:
-            self.answer(416, {"Content-Range": f"bytes */{len(content)}"})
-        elif start and self.server.resumes:
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            self.answer(206, headers, content[start:])
-        else:
-            self.answer(200, headers, content)
+    def answer_file(self, content, headers=None):
+        etag = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        self.answer(200, {**etag, **(headers or {})}, content)
 
     def answer(self, status, headers=None, content=b""):
         self.send_response(status)
-        length = {} if "Transfer-Encoding" in (headers or {}) else {"Content-Length": len(content)}
-        for name, value in {**length, **(headers or {})}.items():
+        for name, value in {"Content-Length": len(content), **(headers or {})}.items():
             self.send_header(name, str(value))
         self.end_headers()
         cuts = self.server.cuts.get(self.path)
         if self.command != "HEAD":
             self.wfile.write(content[: cuts.pop(0)] if cuts else content)
         self.close_connection = cuts is not None
-
-    def chunk(self, content):
-        return b"%x\r\n%s\r\n" % (len(content), content)
 
     def log_message(self, *arguments):
         """Tests read `requests`."""
@@ -125,7 +105,7 @@ class HubHandler(FileHandler):
     """Answers one request of `huggingface_hub`."""
 
     def do_GET(self):
-        self.server.requests.append((self.command, urllib.parse.unquote(self.path), 0))
+        self.server.requests.append((self.command, urllib.parse.unquote(self.path)))
         parts = [urllib.parse.unquote(part) for part in self.path.split("?")[0].split("/")[1:]]
         if parts[:2] == ["api", "models"]:  # api/models/A/B/revision/main
             repository, (kind, name) = "/".join(parts[2:4]), parts[4:6] or ("revision", "main")
@@ -148,7 +128,7 @@ class HubHandler(FileHandler):
         elif (path := "/".join(parts[4:])) not in files:
             self.refuse(404, "EntryNotFound")
         else:
-            self.answer_file(files[path], 0, {"X-Repo-Commit": commit})
+            self.answer_file(files[path], {"X-Repo-Commit": commit})
 
     do_HEAD = do_GET
 

@@ -34,7 +34,6 @@ COMMANDS = [
     "score",
     "evaluate",
     "inspect",
-    "languages",
 ]
 COMMANDS += ["export", "serve", "clean", "synthesize", "glossary", "shortlist"]
 COMMANDS_OF = {

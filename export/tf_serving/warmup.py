@@ -46,7 +46,7 @@ def write_requests(folder, tokenizer, sentences):
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, count, length in shapes:
-            values = values_of_inputs(texts[length], tokenizer, manifest)
+            values = values_of_inputs(texts[length], manifest)
             record = prediction_log_pb2.PredictionLog()
             request = record.predict_log.request
             request.model_spec.signature_name = name
@@ -73,7 +73,7 @@ def texts_of_lengths(tokenizer, sentences, padded_lengths):
     return texts
 
 
-def values_of_inputs(text, tokenizer, manifest):
+def values_of_inputs(text, manifest):
     """Returns a dict from the inputs of all signatures to a value for one text."""
     from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 
@@ -81,7 +81,6 @@ def values_of_inputs(text, tokenizer, manifest):
         "text": text,
         "source": text,
         "target": text,  # Any text can be the target of a source.
-        "source_ids": tokenizer.tokenize(text, add_eos=True),
         "seed": 0,
         **{name: getattr(DecodingOptions, name) for name in FILTERS},
     }

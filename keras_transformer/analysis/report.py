@@ -37,7 +37,7 @@ from keras_transformer.export.supported import check_transformer
 from keras_transformer.files import OwnedFolder, replaced_file, write_whole
 from keras_transformer.ids import BOS_ID
 from keras_transformer.runs.run_files import RunFiles
-from keras_transformer.text.languages import Direction
+from keras_transformer.text.languages import Direction, languages_of_tags
 from keras_transformer.translation import Translation
 
 # Maximum number of pairs that heads are measured on.
@@ -332,7 +332,8 @@ def describe_run(run: str | os.PathLike) -> dict[str, Any]:
     """
     folder = RunFiles.existing(run)
     model, (source, target) = folder.model(), folder.tokenizers()
-    languages, decoding, origin = folder.languages(), folder.decoding(), folder.origin()
+    languages = folder.languages() or languages_of_tags(source.tag_tokens)
+    decoding, origin = folder.decoding(), folder.origin()
     described: dict[str, Any] = {
         "run": os.fspath(run),
         "kind": model.config.kind,

@@ -96,15 +96,6 @@ _COMMANDS = {
             "tutorials/see_inside.md",
         ),
     },
-    "languages": {
-        "languages": (
-            "languages that a model translates, with the codes for --from and --to",
-            "Writes a line for each language of a run or an export: its code, its name, and the "
-            "codes of the languages that it is translated into, with tabs between.",
-            "languages --model runs/both",
-            "howto/several_languages.md",
-        ),
-    },
     "export": {
         "export": (
             "export a SavedModel, a web page, or a model for LiteRT, CTranslate2 or others",

@@ -52,9 +52,9 @@ class ExportReport:
 
     @property
     def bytes(self) -> int:
-        """Size of the folder in bytes; a file with two names counts once."""
-        files = (path.stat() for path in Path(self.folder).rglob("*") if path.is_file())
-        return sum({(status.st_dev, status.st_ino): status.st_size for status in files}.values())
+        """Size of the folder in bytes."""
+        paths = Path(self.folder).rglob("*")
+        return sum(path.stat().st_size for path in paths if path.is_file())
 
     def summary(self) -> str:
         """Returns one line: folder, format, size, equal translations, seconds and what comes next.

@@ -13,9 +13,7 @@ from typing import Any
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST, SHORTLIST_FILE, check_version
-from keras_transformer.formats import FORMATS
 from keras_transformer.reading import check_file, file_digests, read_json
-from keras_transformer.runs.names import RECIPE
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import (
     Languages,
@@ -54,26 +52,6 @@ def read_languages(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> 
         return languages
     pair = manifest.get("languages")
     return languages_of_directions([(str(pair[0]), str(pair[1]))]) if pair else None
-
-
-def languages_at(path: str | os.PathLike) -> Languages | None:
-    """Returns the languages of a run or an export of any format, without opening its model.
-
-    Args:
-        path: Folder of a run or an export, or the LiteRT file of an export.
-
-    Raises:
-        InputError: There is no run or export, or a file of it is invalid.
-    """
-    path = Path(path)
-    folder = path.parent if path.is_file() else path
-    if (folder / RECIPE).exists():
-        from keras_transformer.runs.run_files import RunFiles  # An export needs no Keras.
-
-        run = RunFiles(folder)
-        return run.languages() or languages_of_tags(run.tokenizers()[0].tag_tokens)
-    noun = "a run folder, or an export"
-    return read_languages(read_manifest(folder, [*FORMATS], {}, noun), None)
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ SAMPLING_INPUTS = {
     **{name: Tensor(filter.dtype) for name, filter in FILTERS.items()},
 }
 """Inputs of `sample` in addition to the text."""
-_NUMBER, _IDS, _TOKENS = Tensor("float32"), Tensor("int32", (None,)), Tensor("string", (None,))
+_NUMBER, _TOKENS = Tensor("float32"), Tensor("string", (None,))
 _BEST = {"translation": TEXT, "score": _NUMBER}
 _RATED = {**_BEST, "log_probability": _NUMBER}
 _ROWS = (
@@ -79,12 +79,6 @@ _ROWS = (
             "alignment": Tensor("float32", (None, None)),
         },
         "the best translation with its tokens, and the attention of each token to the source",
-    ),
-    Signature(
-        "serving_ids",
-        {"source_ids": _IDS},
-        {"ids": _IDS, "score": _NUMBER},
-        "ids of the translation; source ids end with 2 and are padded with 0",
     ),
 )
 SIGNATURES = {row.name: row for row in _ROWS}

@@ -31,8 +31,7 @@ _INVALID_ARGUMENT = 3
 def signatures_of(engine: Engine) -> dict[str, Signature]:
     """Returns the signatures of an engine by name.
 
-    The manifest lists them, or they follow from the engine's capabilities. Signatures that take ids
-    are skipped.
+    The manifest lists them, or they follow from the engine's capabilities.
     """
     languages = engine.languages.inputs if engine.languages is not None else ()
     named, manifest = dict.fromkeys(languages, TEXT), engine.manifest
@@ -41,7 +40,7 @@ def signatures_of(engine: Engine) -> dict[str, Signature]:
     fields = manifest.get("signatures", capabilities)
     signatures = {}
     for name, row in SIGNATURES.items():
-        if name not in fields or "source_ids" in row.inputs:
+        if name not in fields:
             continue
         inputs, outputs = {**row.inputs, **named}, row.outputs
         inputs.pop("seed", None)  # Only a SavedModel takes one for each text, and says so.

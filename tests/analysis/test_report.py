@@ -126,6 +126,16 @@ def test_a_sentence_of_a_model_of_several_languages_has_their_tokens(
     np.testing.assert_allclose(*importance, rtol=1e-5)
 
 
+def test_tags_of_an_imported_model_are_its_languages(engine, tmp_path):
+    folder, recipe = RunFolder(tmp_path / "run"), recipe_values(tmp_path / "no")
+    tokenizer = Tokenizer.train_from_texts(
+        [text for side in SIDES for text in side], 150, languages=[">>epo<<", ">>deu<<"]
+    )
+    folder.write_start(recipe, (tokenizer, tokenizer), {})
+    save_model(engine.model, folder.model_file)
+    assert describe_run(folder.path)["languages"]["tokens"] == {"eo": ">>epo<<", "de": ">>deu<<"}
+
+
 def test_a_run_describes_its_model(engine, tmp_path):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     languages = Languages(directions=(("en", "de"),))

@@ -28,7 +28,7 @@ def test_help_names_the_commands_that_exist_and_no_other(capsys):
         run(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    names = "demo train translate chat score evaluate export inspect languages serve".split()
+    names = "demo train translate chat score evaluate export inspect serve".split()
     for name in names:
         assert re.search(rf"^    {name}( |$)", text, re.MULTILINE)
     assert "summarize" not in text

@@ -19,7 +19,6 @@ from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2, exporter_of
-from keras_transformer.export.manifest import languages_at
 from keras_transformer.export.saved_model import engine as saved_model
 from keras_transformer.interop.ctranslate2 import engine as ctranslate2
 from keras_transformer.interop.importing import import_model
@@ -192,7 +191,7 @@ def test_an_invisible_text_with_a_tag_stays_empty(engine, texts, tmp_path, forma
     trained = ModelEngine(engine.model, tokenizer, **limits, **ONE_GRAPH)
     exporter, options = exporter_of(format), {"beam_size": 1}
     if format == "saved_model":
-        options["signatures"] = ()  # without `serving_ids`, and so without the tokenizers' files
+        options["signatures"] = ()
     exporter.export(trained, tmp_path / "export", **options)
     translator = Translator.load(tmp_path / "export")
     invisible = ["\u200b", "\ufeff\u200e", "\u2581", " \u200b", ""]
@@ -244,7 +243,7 @@ def test_texts_of_several_directions_are_translated_together(
     exporter_of(format).export(trained, tmp_path / "export", **options)
     translator, options = Translator.load(tmp_path / "export"), {"beam_size": 2}
     assert translator.directions == list(languages.directions)
-    assert languages_at(tmp_path / "export") == languages
+    assert translator.engine.languages == languages
     translator_of_run = Translator(trained)
     expected = translator_of_run.translate(TEXTS, **options, **NAMED)
     check_same(expected, translator.translate(TEXTS, **NAMED), *FIELDS.get(format, ()))
@@ -453,7 +452,6 @@ DAMAGES = [
     ("saved_model", lambda folder: cut(folder / "saved_model.pb"), f"saved_model.pb {OTHER}"),
     ("saved_model", lambda folder: change_middle(next(folder.glob("variables/*.data*"))), OTHER),
     ("saved_model", lambda folder: shutil.rmtree(folder / "variables"), "data.* is missing"),
-    ("saved_model", lambda folder: cut(folder / "ids" / "tokenizer.model"), f"ids/.*model {OTHER}"),
     ("saved_model", rename_operation, "Received: unknown operations: SentencepieceXX"),
     ("litert", lambda folder: change_middle(folder / "model.tflite"), OTHER),
     ("litert", lambda folder: (folder / "tokenizer.model").unlink(), "tokenizer.model"),

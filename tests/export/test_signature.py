@@ -50,7 +50,6 @@ def test_an_export_is_served_with_the_signatures_of_its_manifest_also_of_earlier
     text = {"text": {"dtype": "string", "shape": [None]}}
     outputs = {"translation": {"dtype": "string", "shape": [None, 3]}}
     fields = {"beam": {"inputs": text, "outputs": outputs, "custom_ops": []}, "unknown": {}}
-    fields["serving_ids"] = {"inputs": {}, "outputs": {}, "meaning": "ids"}
     served = signatures_of(engine_of({"signatures": fields, "n_best": 1}))
     assert list(served) == ["beam"]
     assert served["beam"].inputs == {"text": Tensor("string")}

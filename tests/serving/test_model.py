@@ -97,7 +97,7 @@ def test_signatures_are_those_that_the_engine_is_capable_of():
     assert served["beam"].outputs["score"].shape == (3,)
     text = {"dtype": "string", "shape": [None]}
     one = {"inputs": {"text": text}, "outputs": {"translation": text}}
-    served = signatures_of(Engine(signatures={"serving_default": one, "greedy": one, "ids": one}))
+    served = signatures_of(Engine(signatures={"serving_default": one, "greedy": one, "other": one}))
     assert set(served) == {"serving_default", "greedy"}
     assert set(served["greedy"].outputs) == {"translation"}
 

@@ -24,8 +24,6 @@ from keras_transformer.text.dialog import Turns
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.translation import CONTINUATION, Translation
 
-IDS = "ids"
-"""The subfolder with the SavedModel from ids to ids."""
 _FIELDS = {
     "kind": str,
     "beam_size": int,

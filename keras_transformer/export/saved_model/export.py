@@ -2,24 +2,20 @@
 
 import contextlib
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.engine.model_engine import ModelEngine, TrainedEngine
-from keras_transformer.errors import InputError, VerificationError, writing
+from keras_transformer.errors import InputError, writing
 from keras_transformer.export.child_process import KERAS, engine_process
 from keras_transformer.export.exporter import (
     Exporter,
     check_tensorflow,
     log_step,
-    read_template,
-    write_tokenizers,
 )
 from keras_transformer.export.readme_languages import example_of
-from keras_transformer.export.saved_model.engine import IDS
 from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.saved_model.session import graph_in, operations_of
 from keras_transformer.export.signature import SIGNATURES, Signature
@@ -30,11 +26,9 @@ class SavedModelExporter(Exporter):
     """The format `saved_model`: a SavedModel with the tokenizers inside.
 
     Its signature `serving_default` takes `text`, string `(batch,)`, and returns `translation`,
-    string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. With
-    `serving_ids` the subfolder `ids` holds a second SavedModel, from ids to ids, without
-    tensorflow-text's operations, and the tokenizers' files. A classifier has only
-    `serving_default`, which returns `label`, string `(batch,)`, and `probabilities`, float32
-    `(batch, labels)`, in the order of `labels` in `export.json`.
+    string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. A
+    classifier has only `serving_default`, which returns `label`, string `(batch,)`, and
+    `probabilities`, float32 `(batch, labels)`, in the order of `labels` in `export.json`.
     """
 
     packages = ("tensorflow", "tensorflow-text", "keras")
@@ -56,11 +50,6 @@ class SavedModelExporter(Exporter):
                 rule = "The signature `align` needs attention, which the model lacks."
                 raise InputError(f"{rule} Received: signatures={names}.")
             names.remove("align")
-        if "serving_ids" in names and engine.has_target_prefix:
-            if options.signatures != tuple(SIGNATURES):
-                rule = "The signature `serving_ids` needs a model without forced tokens."
-                raise InputError(f"{rule} Received: signatures={names}. Leave it out.")
-            names.remove("serving_ids")
         return {**vars(options), "signatures": names}
 
     def write(self, engine: TrainedEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -96,22 +85,15 @@ class SavedModelExporter(Exporter):
             f"| {signature['meaning']} |"
             for name, signature in signatures.items()
         ]
-        operations = [
-            f"| `{name}` | {', '.join(f'`{op}`' for op in signature['custom_ops']) or 'none'} |"
-            for name, signature in signatures.items()
-        ]
         example = example_of(manifest)
         inputs = (f', {name}=tf.constant(["{code}"])' for name, code in example.inputs.items())
         return {
             "example": example.text_of_inputs,
             "language_inputs": "".join(inputs),
             "signatures": "\n".join(rows),
-            "operations": "\n".join(operations),
+            "operations": ", ".join(f"`{name}`" for name in manifest["custom_ops"]),
             "rows": ", ".join(map(str, shapes["rows"])),
             "lengths": ", ".join(map(str, shapes["source_lengths"])),
-            "ids": read_template(__file__, "readme_ids.md").template
-            if "serving_ids" in signatures
-            else "",
         }
 
 
@@ -142,8 +124,6 @@ def _save(engine, folder, signatures, names):
         functions = {name: signatures.concrete(name) for name in names}
         with writing(folder):
             tf.saved_model.save(module, os.fspath(folder), functions)
-        if "serving_ids" in functions:
-            _save_ids(engine, folder, module, functions["serving_ids"])
     return _operations(folder, functions, signatures.table)
 
 
@@ -165,42 +145,12 @@ def _without_grappler():
         tf.config.optimizer.set_experimental_options({name: before})
 
 
-def _save_ids(engine, folder, module, function):
-    """Writes the SavedModel from ids to ids.
-
-    It is separate, because a graph with tensorflow-text's operations does not load where they are
-    missing, whichever signature a program calls.
-    """
-    import tensorflow as tf
-
-    ids = folder / IDS
-    functions = {"serving_default": function, "serving_ids": function}
-    with writing(ids):
-        tf.saved_model.save(module, os.fspath(ids), functions)
-    # Both SavedModels have the same weights under the same names, so they share one file.
-    shutil.rmtree(ids / "variables")
-    (ids / "variables").mkdir()
-    for path in (folder / "variables").iterdir():
-        try:
-            os.link(path, ids / "variables" / path.name)
-        except OSError:  # a file system without hard links
-            with writing(ids / "variables" / path.name):
-                shutil.copyfile(path, ids / "variables" / path.name)
-    write_tokenizers(engine, ids)
-
-
 def _operations(folder, functions, table: Mapping[str, Signature]):
     """Returns the manifest's fields about signatures and about operations in the folder."""
     custom_ops, used_ops = _custom_ops(), operations_of(graph_in(folder))
-    ids = folder / IDS
-    if ids.exists() and (misplaced_ops := operations_of(graph_in(ids)) & custom_ops):
-        raise VerificationError(
-            "The SavedModel from ids to ids must have only core operations. "
-            f"Received: {', '.join(sorted(misplaced_ops))}."
-        )
     return {
         "signatures": {
-            name: {**_signature(function, custom_ops), "meaning": table[name].meaning}
+            name: {**_signature(function), "meaning": table[name].meaning}
             for name, function in functions.items()
         },
         "custom_ops": sorted(used_ops & custom_ops),
@@ -208,7 +158,7 @@ def _operations(folder, functions, table: Mapping[str, Signature]):
     }
 
 
-def _signature(function, custom_ops):
+def _signature(function):
     def described(specs):
         return {
             name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
@@ -221,7 +171,6 @@ def _signature(function, custom_ops):
     return {
         "inputs": described(inputs),
         "outputs": described(function.structured_outputs),
-        "custom_ops": sorted(operations_of(function.graph.as_graph_def()) & custom_ops),
     }
 
 

@@ -34,7 +34,7 @@ from keras_transformer.export.signature import (
     TEXT,
     Signature,
 )
-from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.ids import EOS_ID, PAD_ID
 from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
@@ -236,10 +236,9 @@ class Signatures:
     """Signatures of a model that writes text.
 
     Any number of texts are tokenized, sorted by length, divided into chunks, and padded to few
-    shapes. XLA compiles a function for each shape. `serving_default`, `beam`, `align` and
-    `serving_ids` share the compiled functions of one search. A blank text, of white space or
-    without tokens, gets "" and 0. A text of too many tokens is truncated; a conversation loses its
-    oldest turns.
+    shapes. XLA compiles a function for each shape. `serving_default`, `beam` and `align` share the
+    compiled functions of one search. A blank text, of white space or without tokens, gets "" and 0.
+    A text of too many tokens is truncated; a conversation loses its oldest turns.
 
     Attributes:
         table: Descriptions of the signatures.
@@ -264,13 +263,11 @@ class Signatures:
             "sample": self.sample,
             "score": self.score,
             "align": self.align,
-            "serving_ids": self.serving_ids,
         }
 
     def concrete(self, name):
         """Traces the concrete function of one of `SIGNATURES`, which returns a dict of tensors."""
-        languages = () if name == "serving_ids" else self._languages.inputs
-        return traced(self.table[name], self._functions[name], languages)
+        return traced(self.table[name], self._functions[name], self._languages.inputs)
 
     def serving_default(self, text, **languages):
         outputs = self._best(text, self._compiled.beam, languages)
@@ -348,23 +345,6 @@ class Signatures:
             "target_tokens": _tokens(self._engine.target_tokenizer, target_ids),
             "alignment": outputs["alignment"][:, : tf.shape(target_ids)[1]],
         }
-
-    def serving_ids(self, source_ids):
-        vocabulary_size = self._engine.source_tokenizer.vocabulary_size
-        is_known = (source_ids >= PAD_ID) & (source_ids < vocabulary_size)
-        source_ids = tf.where(is_known, source_ids, UNK_ID)
-        ids = tf.ragged.boolean_mask(source_ids, source_ids != PAD_ID)
-        longest = self._engine.max_source_length
-        if self._engine.turns:
-            ids = last_turns(ids, longest, self._engine.source_tokenizer.turn_id)
-        versions = tf.ragged.stack([ids[:, :longest], ended(ids, longest)], axis=1)
-        # Rows that fit stay unchanged, whether they have an end or not.
-        is_long = tf.cast(ids.row_lengths() > longest, tf.int32)
-        ids = tf.gather(versions, is_long, batch_dims=1)
-        # A row with only the end is a blank text, as an empty row is.
-        has_tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
-        outputs = self._search_in_chunks(ids, has_tokens, self._compiled.beam, 1)
-        return {"ids": _trimmed(outputs["ids"][:, 0]), "score": outputs["score"][:, 0]}
 
     # Parts that signatures share.
 

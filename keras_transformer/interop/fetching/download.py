@@ -1,4 +1,4 @@
-"""Downloads files over HTTP; a connection that is cut is continued or started again."""
+"""Downloads files over HTTP; after a connection that is cut a download starts again."""
 
 import hashlib
 import re
@@ -73,25 +73,16 @@ def download(url: str, path: Path) -> str:
 
 
 def _receive(client, url, file, bar):
-    """Receives a file in as many responses as a connection that is cut needs."""
+    """Receives a file, from its beginning again after a connection that was cut."""
     import httpx2
 
-    validator = ""
     for attempts_left in reversed(range(_MAX_ATTEMPTS)):
-        headers, start = {"Accept-Encoding": "identity"}, 0
-        if validator and file.tell():
-            headers |= {"Range": f"bytes={file.tell()}-", "If-Range": validator}
+        file.seek(0)
+        file.truncate()
         try:
-            with client.stream("GET", url, headers=headers) as response:
-                if response.status_code == 416 and "Range" in headers and attempts_left:
-                    if response.headers.get("content-range") == f"bytes */{file.tell()}":
-                        return  # The connection was cut behind the last byte.
-                    validator = ""  # The server has another file now: receive all of it.
-                    continue
-                start = _begin(response, url, file, bar)
-                etag = response.headers.get("etag", "W/")
-                is_strong = not etag.startswith("W/")
-                validator = etag if is_strong else response.headers.get("last-modified", "")
+            with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
+                _check(response, url)
+                bar.reset(int(response.headers.get("content-length") or 0) or None)
                 for block in response.iter_raw():
                     file.write(block)
                     bar.update(len(block))
@@ -99,23 +90,15 @@ def _receive(client, url, file, bar):
                         raise InputError(f"{shown_url(url)}: is larger than 16 GiB.")
             return
         except httpx2.TransportError:
-            if not attempts_left or file.tell() == start:
+            if not attempts_left or not file.tell():
                 raise
 
 
-def _begin(response, url, file, bar):
-    """Checks a response, moves to the position of its bytes in the file, and returns it."""
+def _check(response, url):
+    """Raises `InputError` unless a response has a file's content, over https for such a URL."""
     if url.startswith("https:") and response.url.scheme != "https":
         raise InputError(f"{shown_url(url)}: leads to an address without https.")
-    if response.status_code == 206 and file.tell():
-        content_range = response.headers.get("content-range", "")
-        if content_range.startswith(f"bytes {file.tell()}-"):
-            return file.tell()
     if response.status_code != 200:
         status = f"{response.status_code} {response.reason_phrase}".strip()
         advice = _ADVICE.get(response.status_code, "Try again later")
         raise InputError(f"{shown_url(url)}: the server answered {status}. {advice}.")
-    file.seek(0)
-    file.truncate()
-    bar.reset(int(response.headers.get("content-length") or 0) or None)
-    return 0

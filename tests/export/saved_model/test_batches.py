@@ -1,13 +1,9 @@
-import types
-
 import numpy as np
 import pytest
 from decoding_oracles import pad_to_few_shapes
-from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.export.saved_model import batches
-from keras_transformer.export.saved_model.signatures import Signatures
 
 tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 pytestmark = pytest.mark.tensorflow
@@ -45,20 +41,6 @@ def test_conversations_lose_their_oldest_turns_in_the_graph():
     assert any(len(row) > limit for row in rows) and any(turn in row for row in rows)
     nothing = tf.ragged.constant([[], []], dtype=tf.int32, ragged_rank=1)
     assert shorter(nothing).to_list() == [[], []]
-
-
-def test_ids_of_a_conversation_that_is_too_long_lose_their_oldest_turns():
-    tokenizer = FakeTokenizer(vocabulary_size=11, turn_id=4)
-    engine = FakeEngine(turns=True, source_tokenizer=tokenizer, max_source_length=5)
-
-    def echo(ids, *_):
-        return {"ids": ids.to_tensor()[:, None], "score": tf.zeros((2, 1))}
-
-    signatures = types.SimpleNamespace(_engine=engine, _search_in_chunks=echo)
-    signatures._compiled = types.SimpleNamespace(beam=None)
-    rows = tf.constant([[7, 4, 5, 6, 8, 9, 2], [5, 4, 6, 2, 0, 0, 0]])
-    result = Signatures.serving_ids(signatures, rows)["ids"].numpy().tolist()
-    assert result == [[5, 6, 8, 9, 2], [5, 4, 6, 2, 0]]
 
 
 def test_the_longest_of_the_selected_come_first_in_the_order_of_the_batch():

@@ -4,12 +4,11 @@ from device_plans import ONE_GRAPH
 
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
 from keras_transformer.engine import ModelEngine
-from keras_transformer.engine.inputs import pad
 from keras_transformer.errors import InputError
 from keras_transformer.export.saved_model.export_options import SavedModelOptions
 from keras_transformer.export.saved_model.signatures import Signatures
 from keras_transformer.export.signature import SIGNATURES
-from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.ids import EOS_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
 
@@ -22,11 +21,8 @@ TOO_LONG = "two dogs eats an apple near the river and " * 5
 LIVE = {"length_penalty": 0.8, "long_input": "truncate"}
 
 
-def signature_inputs(name, texts, tokenizer):
+def signature_inputs(name, texts):
     """Inputs of a call of a signature, as nested lists."""
-    if name == "serving_ids":
-        rows = tokenizer.tokenize(texts, add_eos=True)
-        return {"source_ids": pad(rows, len(rows), max(map(len, rows), default=0)).tolist()}
     if name == "score":
         return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
     if name == "sample":
@@ -60,12 +56,12 @@ def session(report):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_a_signature_is_the_same_in_both_loaders(name, report, session, signatures, engine, texts):
+def test_a_signature_is_the_same_in_both_loaders(name, report, session, signatures, texts):
     """Odd texts, none, and one of more tokens than the model takes."""
     too_long = " ".join(texts[:9])
     described = report.manifest["signatures"][name]
     for batch in ([*ODD, too_long], []):
-        inputs = signature_inputs(name, batch, engine.source_tokenizer)
+        inputs = signature_inputs(name, batch)
         tensors = {}
         for key, spec in signatures[name].structured_input_signature[1].items():
             shape = None if inputs[key] else [0] * spec.shape.rank
@@ -83,18 +79,6 @@ def test_a_signature_is_the_same_in_both_loaders(name, report, session, signatur
                 np.testing.assert_array_equal(theirs, ours)
             else:
                 np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_model_of_ids_alone_gives_the_same(report, signatures, engine, texts):
-    inputs = signature_inputs("serving_ids", texts[:4], engine.source_tokenizer)
-    arrays = {key: np.array(values, "int32") for key, values in inputs.items()}
-    expected = signatures["serving_ids"](**{k: tf.constant(v) for k, v in arrays.items()})
-    call = in_session(f"{report.folder}/ids")
-    for name in ("serving_default", "serving_ids"):
-        result = call(name, arrays)
-        np.testing.assert_array_equal(result["ids"], expected["ids"].numpy())
-        np.testing.assert_allclose(result["score"], expected["score"].numpy(), rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -180,30 +164,10 @@ def test_alignments_end_in_zeros_and_empty_tokens(engine, call, chosen):
         assert set(result["source_tokens"][row, source:]) <= {""}
 
 
-def test_ids_to_ids(engine, call, chosen):
-    sources = engine.source_tokenizer.tokenize(chosen, add_eos=True)
-    sources[1] = []
-    width = max(map(len, sources))
-    padded = [[*row, *[0] * (width - len(row))] for row in sources]
-    result = call("serving_ids", source_ids=padded)
-    expected = engine.translate(chosen, beam_size=3, **LIVE)
-    longest = max(len(t.ids) for t in expected)
-    rows = [[*t.ids, *[0] * (longest - len(t.ids))] for t in expected]
-    np.testing.assert_array_equal(result["ids"], rows)
-    np.testing.assert_allclose(result["score"], [t.score for t in expected], rtol=1e-4)
-    # An id that there is not is the unknown one; padding before and between counts for nothing.
-    unknown = [id if id != sources[0][0] else UNK_ID for id in sources[0]]
-    for wild in (10**6, -1):
-        row = [0, *(id if id != UNK_ID else wild for id in unknown), 0]
-        pair = call("serving_ids", source_ids=[row, [*unknown, 0, 0]])
-        np.testing.assert_array_equal(pair["ids"][0], pair["ids"][1])
-
-
 def test_only_blank_texts_are_answered_without_a_search(call):
     result = call("align", text=["", " "])
     assert result["translation"].tolist() == ["", ""] and result["score"].tolist() == [0.0, 0.0]
     assert result["alignment"].shape == (2, 0, 0)
-    assert call("serving_ids", source_ids=[[0, 0]])["ids"].shape == (1, 0)
     np.testing.assert_array_equal(call("beam", text=[""])["score"], [[0.0, -np.inf, -np.inf]])
 
 
@@ -230,12 +194,6 @@ def test_a_text_without_tokens_is_blank_in_every_signature(call, name):
     first = {key: values.reshape(5, -1)[:, 0] for key, values in result.items()}
     assert list(first["translation"][[0, 2]]) == ["", ""] and first["score"][1] != 0
     assert list(first["score"][[0, 2]]) == [0, 0]
-
-
-def test_ids_of_an_end_alone_are_blank(call):
-    result = call("serving_ids", source_ids=[[EOS_ID, 0], [5, EOS_ID], [0, EOS_ID]])
-    assert not result["ids"][[0, 2]].any() and result["ids"][1].any()
-    assert list(result["score"][[0, 2]]) == [0, 0] and result["score"][1] != 0
 
 
 @pytest.fixture(scope="module")
