@@ -115,7 +115,7 @@ setup(
         # and systems have no wheel: all works there except SavedModels from text to text.
         "tensorflow-text>=2.20.1,!=2.21.0; python_version < '3.14' and sys_platform != 'win32'",
         # SECURITY.md has the reasons, also for h5py, protobuf and SentencePiece.
-        "keras>=3.12.4,!=3.13.*,!=3.14.*,!=3.15.0",
+        "keras>=3.15.1",
         "h5py>=3.14.0",
         "tensorboard>=2.20.0",
         "numpy>=2.0.2",

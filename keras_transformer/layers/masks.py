@@ -1,8 +1,7 @@
 """Attention masks: bool, True = may attend.
 
 A padding mask is `(batch, length)`, True = a real token. An attention mask is broadcastable to
-`(batch, heads, query, key)`. `None` = all is visible. `MaskedLayer` is the base of layers that use
-or pass on the mask that Keras attached to their inputs.
+`(batch, heads, query, key)`. `None` = all is visible.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +9,9 @@ from typing import Any
 
 import keras
 from keras import ops
-from packaging.version import Version
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.impossible import NEG_INF
-from keras_transformer.layers.quantization import dtype_config
-
-IS_EARLY_KERAS = Version(keras.__version__).release < (3, 14)
-"""True for a Keras that loses the mask of a tensor that a layer casts to its compute dtype. It also
-scales a kernel's initial values by its last two axes, as if it had no others."""
 
 
 def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
@@ -236,33 +229,3 @@ def masked_softmax(
     weights = ops.softmax(ops.where(mask, scores, NEG_INF), axis=-1)
     # A row that is masked throughout has a uniform softmax: here it becomes zeros.
     return ops.where(mask, weights, 0.0)
-
-
-class MaskedLayer(keras.layers.Layer):
-    """A layer that keeps the masks of its inputs when it casts them to its compute dtype.
-
-    Keras itself keeps them since version 3.14. Earlier versions lose them without an error, and
-    then padding changes results.
-    """
-
-    def __call__(self, *args, **kwargs):
-        if IS_EARLY_KERAS:
-            args, kwargs = keras.tree.map_structure(self._cast_with_mask, (args, kwargs))
-        return super().__call__(*args, **kwargs)
-
-    def _cast_with_mask(self, value):
-        # Keras casts a symbolic tensor itself; its mask has no numbers yet.
-        if not keras.ops.is_tensor(value) or isinstance(value, keras.KerasTensor):
-            return value
-        # Only earlier versions of Keras are asked for these functions, which are not public.
-        from keras.src.backend import get_keras_mask, set_keras_mask
-
-        mask = get_keras_mask(value)
-        if mask is None:
-            return value
-        value = self.dtype_policy.convert_input(value, self.autocast, self.input_dtype)
-        set_keras_mask(value, mask)
-        return value
-
-    def get_config(self):
-        return {**super().get_config(), **dtype_config(self)}

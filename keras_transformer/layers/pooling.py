@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import masks
-from keras_transformer.layers.masks import MaskedLayer
+from keras_transformer.layers.quantization import dtype_config
 from keras_transformer.options import check_choice
 
 POOLINGS = ("mean", "max", "attention")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MaskedPooling(MaskedLayer):
+class MaskedPooling(keras.layers.Layer):
     """The mean, the largest, or a learned weighted sum of the vectors of real tokens.
 
     Args:
@@ -89,4 +89,4 @@ class MaskedPooling(MaskedLayer):
         return (input_shape[0], input_shape[2])
 
     def get_config(self):
-        return {**super().get_config(), "mode": self.mode}
+        return {**super().get_config(), **dtype_config(self), "mode": self.mode}

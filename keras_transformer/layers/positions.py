@@ -8,8 +8,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.masks import MaskedLayer, fits, vocabulary_mask
+from keras_transformer.layers.masks import fits, vocabulary_mask
 from keras_transformer.layers.projection import Projection
+from keras_transformer.layers.quantization import dtype_config
 from keras_transformer.options import check, check_choice, check_ids, check_positive, values_of
 
 AttentionPositions = Literal["rotary", "relative", "alibi"]
@@ -64,7 +65,7 @@ def _positions_of(inputs, start_index, positions):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SinusoidalPositionalEncoding(MaskedLayer):
+class SinusoidalPositionalEncoding(keras.layers.Layer):
     """Adds `sin(p / w^(2i/d))` to feature `2i` and `cos(p / w^(2i/d))` to feature `2i + 1`.
 
     `p` is the position, `d` the width, `w` the `max_wavelength`. Marian has other frequencies and
@@ -158,7 +159,7 @@ class SinusoidalPositionalEncoding(MaskedLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LearnedPositionalEmbedding(MaskedLayer):
+class LearnedPositionalEmbedding(keras.layers.Layer):
     """Adds one trained vector for each position.
 
     Args:
@@ -226,7 +227,7 @@ class LearnedPositionalEmbedding(MaskedLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class ConcatenatedPositions(MaskedLayer):
+class ConcatenatedPositions(keras.layers.Layer):
     """Concatenates the features of a token and of its position, and projects both to the width.
 
     Args:
@@ -277,7 +278,7 @@ class ConcatenatedPositions(MaskedLayer):
         # Serialized twice: Keras marks the second one as shared in the file of a model.
         keras.saving.serialize_keras_object(self.positions)
         positions = keras.saving.serialize_keras_object(self.positions)
-        return {**super().get_config(), "positions": positions}
+        return {**super().get_config(), **dtype_config(self), "positions": positions}
 
     @classmethod
     def from_config(cls, config):

@@ -1,6 +1,5 @@
 """Projections, and the base of the layers that are made of them."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +8,8 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.half_precision import matmul
-from keras_transformer.layers.masks import IS_EARLY_KERAS, MaskedLayer
 from keras_transformer.layers.matrix_layer import MatrixLayer
+from keras_transformer.layers.quantization import dtype_config
 from keras_transformer.options import check_positive
 
 
@@ -25,24 +24,12 @@ class Projection(MatrixLayer, keras.layers.EinsumDense):
         super().__init__(*args, **kwargs)
         self.supports_masking = True
 
-    def build(self, input_shape):
-        initializer = self.kernel_initializer
-        is_scaled = isinstance(initializer, keras.initializers.VarianceScaling)
-        if IS_EARLY_KERAS and is_scaled:
-            self.kernel_initializer = functools.partial(_values_of_matrix, initializer, self._width)
-        super().build(input_shape)
-        self.kernel_initializer = initializer
-
-    @property
-    def _width(self):
-        return math.prod(self.partial_output_shape[1:])
-
     def compute_output_shape(self, input_shape):
         return (*input_shape[:2], *self.partial_output_shape[1:])
 
     def call(self, inputs, training=None):
         output_axes = self.partial_output_shape[1:]
-        width = self._width
+        width = math.prod(output_axes)
         rows = ops.reshape(inputs, (-1, math.prod(frozen_kernel(self).shape) // width))
         outputs = _product(self, rows, width)
         if self.bias is not None:
@@ -83,7 +70,7 @@ def frozen_kernel(layer: keras.layers.Layer) -> keras.Variable:
     return layer._kernel  # Keras' `kernel` is the sum with LoRA's product.
 
 
-class LayerOfProjections(MaskedLayer):
+class LayerOfProjections(keras.layers.Layer):
     """Takes Keras' arguments for the weights of projections, and hands them to each one.
 
     An initializer, a regularizer or a constraint is an object or its name in Keras; each projection
@@ -178,19 +165,13 @@ class LayerOfProjections(MaskedLayer):
         arguments = {name: getattr(self, name) for name in self.arguments}
         if "activation" in arguments:
             arguments["activation"] = keras.activations.serialize(self.activation)
-        return {**super().get_config(), **options, **arguments}
+        return {**super().get_config(), **dtype_config(self), **options, **arguments}
 
 
 def dense_layers(layer: keras.layers.Layer) -> list[Any]:
     """Returns the dense layers in a layer, and the layer itself if it is one."""
     kinds = keras.layers.Dense, keras.layers.EinsumDense
     return [sublayer for sublayer in layer._flatten_layers() if isinstance(sublayer, kinds)]
-
-
-def _values_of_matrix(initializer, width, shape, dtype=None):
-    """Calls an initializer with the matrix that a kernel is, as Keras does since version 3.14."""
-    values = initializer((math.prod(shape) // width, width), dtype=dtype)
-    return ops.reshape(values, shape)
 
 
 def _initializer(identifier):

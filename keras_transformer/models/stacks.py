@@ -17,7 +17,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.blocks import StepSublayers
 from keras_transformer.layers.kv_cache import KeyValue, Past
-from keras_transformer.layers.masks import MaskedLayer
+from keras_transformer.layers.quantization import dtype_config
 from keras_transformer.models.config import (
     CONFIGURATIONS,
     BlockConfig,
@@ -40,7 +40,7 @@ DECODER_BLOCKS: dict[str, Callable] = {
 """Makes a block of each kind of decoder; a new `Mixer` is `DecoderBlock(mixer=…, **options)`."""
 
 
-class LayerOfConfig(MaskedLayer):
+class LayerOfConfig(keras.layers.Layer):
     """A layer of a configuration of a kind that is made of a Transformer's blocks."""
 
     def __init__(self, config: BlockConfig, **kwargs: Any):
@@ -49,7 +49,7 @@ class LayerOfConfig(MaskedLayer):
 
     def get_config(self):
         config = {"kind": self.config.kind, **self.config.to_dict()}
-        return {**super().get_config(), "config": config}
+        return {**super().get_config(), **dtype_config(self), "config": config}
 
     @classmethod
     def from_config(cls, config):
