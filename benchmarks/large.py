@@ -58,11 +58,6 @@ COMMANDS = {
         "--beam-size 4 --output {out}"
     ),
 }
-PEERS = {
-    "peer-transformers": "transformers {model}",
-    "peer-ctranslate2": "ctranslate2 {export}",
-}
-"""Translating with other programs, see `large_peers`; CTranslate2 needs the export."""
 _LORA = """
 data:
   train: {{source: {text}, target: {text}, languages: en-de}}
@@ -78,7 +73,6 @@ training:
 FIELD = "Pss"
 """Field of `smaps_rollup`: by `Pss`, pages that several processes have are divided."""
 PROGRAM = [sys.executable, "-m", "keras_transformer"]
-_PEER_PROGRAM = [sys.executable, "-m", "benchmarks.large_peers"]
 _LANGUAGES = ("eng_Latn", "deu_Latn")
 _SENTENCES = 10
 _PAUSE = 0.1  # seconds between two samples of the memory
@@ -97,14 +91,13 @@ def table(
     Args:
         work: Directory for the model, its run and its exports.
         shape: Sizes of the model.
-        commands: Commands, in this order; all but `import` need the run that it makes. Or
-            `peer-transformers`, and `peer-ctranslate2` after `ctranslate2`.
+        commands: Commands, in this order; all but `import` need the run that it makes.
         longest: Tokens of each translation, since random weights end none before the limit.
         rounds: Times that all commands run, in turn; the medians are shown.
         dtype: Of the run's weights, to which the peaks are compared.
     """
-    if unknown := set(commands) - {*COMMANDS, *PEERS}:
-        rule = f"`commands` must be of {', '.join([*COMMANDS, *PEERS])}"
+    if unknown := set(commands) - {*COMMANDS}:
+        rule = f"`commands` must be of {', '.join(COMMANDS)}"
         raise InputError(f"{rule}. Received: {', '.join(sorted(unknown))}.")
     work.mkdir(parents=True, exist_ok=True)
     model, run = work / f"model-{shape}", work / f"run-{shape}-{dtype}"
@@ -123,13 +116,9 @@ def table(
     outputs = {name: run if name == "import" else work / f"export-{name}" for name in commands}
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _, name in itertools.product(range(rounds), commands):
-        if name in PEERS:
-            words = PEERS[name].format(model=model, export=work / "export-ctranslate2").split()
-            command = [*_PEER_PROGRAM, *words, "--longest", str(longest)]
-        else:
-            if name != "import":
-                _limit(run / "recipe.yaml", longest)
-            command = [*PROGRAM, *COMMANDS[name].format(out=outputs[name], **paths).split()]
+        if name != "import":
+            _limit(run / "recipe.yaml", longest)
+        command = [*PROGRAM, *COMMANDS[name].format(out=outputs[name], **paths).split()]
         shutil.rmtree(outputs[name], ignore_errors=True)
         figures[name].append(measured(command, lines if name == "translate" else ""))
         log(f"{name}: {figures[name][-1][0]:.1f} s, {figures[name][-1][1] / 1e9:.3f} GB")

@@ -1,4 +1,4 @@
-"""Quality of models on text: search options, runs side by side, noise, terms, text tools.
+"""Quality of models on text: search options, runs side by side, noise, terms.
 
 pip install ".[plots]"
 python -m benchmarks.quality beam --model RUN --source FILE --reference FILE --plot sweep.png
@@ -6,7 +6,6 @@ python -m benchmarks.quality compare RUN NAME=EXPORT --source FILE --reference F
 python -m benchmarks.quality curves RUN RUN --plot curves.png
 python -m benchmarks.quality noise RUN RUN --source FILE --reference FILE
 python -m benchmarks.quality glossary --model RUN --source FILE --reference FILE
-python -m benchmarks.quality runs noise clean --data PATH/TO/multi30k --recipe FILE --work DIR
 """
 
 import collections
@@ -23,7 +22,6 @@ import regex
 
 from benchmarks import command_line
 from benchmarks.command_line import Panel, Report, log, markdown
-from benchmarks.trainings import runs
 from keras_transformer import Translator
 from keras_transformer.data import read_pairs
 from keras_transformer.data.noise import Noise, PairNoise
@@ -322,7 +320,7 @@ def written_share(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(beam, compare, curves, noise, glossary, runs, arguments=arguments)
+    command_line.run(beam, compare, curves, noise, glossary, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import large, large_peers
+from benchmarks import large
 
 
 @pytest.mark.slow
@@ -25,19 +25,3 @@ def test_an_unknown_command_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         large.main(["--work", str(tmp_path), "--commands", "import", "train"])
     assert "`commands` must be of import, translate" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_other_programs_translate_as_many_sentences_of_the_same_model(tmp_path):
-    for package in ("torch", "transformers", "ctranslate2"):
-        pytest.importorskip(package, reason="comes with the extra [peers]")
-    commands = ["import", "ctranslate2", *large.PEERS]
-    report = large.table(tmp_path, "toy", commands, longest=7, rounds=1)
-    rows = {row["command"]: row for row in report.figures["rows"]}
-    assert list(rows) == commands
-    for function, folder in (
-        (large_peers.transformers, tmp_path / "model-toy"),
-        (large_peers.ctranslate2, tmp_path / "export-ctranslate2"),
-    ):
-        received = function(folder, longest=7)
-        assert received["translations"] == 10 and 7 <= received["tokens"] <= 8  # with the start

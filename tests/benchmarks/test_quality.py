@@ -1,19 +1,13 @@
 """The figures of `benchmarks.quality`, of translators whose answers are known."""
 
 import json
-import pathlib
-import shutil
 
 import pytest
 import sacrebleu
-import yaml
-from small_corpus import PAIRS, recipe_values, write_corpus
-from test_readme import parsed
 
-from benchmarks import quality, trainings
+from benchmarks import quality
 from keras_transformer import Translation, Translator
 from keras_transformer.steps.glossary import Glossary
-from keras_transformer.training import Recipe
 
 pytestmark = pytest.mark.tensorflow
 
@@ -150,54 +144,3 @@ def test_terms_of_a_glossary_are_constraints_or_annotations(by):
     with pytest.warns(UserWarning, match="BLEU says nothing about texts of fewer than four"):
         _, row, *_ = quality.glossary_rows(Writes(), *texts, 2, terms, by)
     assert list(row.values())[1:4] == [0.0, 1.0, 1.0]
-
-
-EXPERIMENTS = [("noise", {"all", "noise"}), ("glossary", {"all", "glossary"})]
-EXPERIMENTS += [("synthesize", {"all", "half", "half-and-back"})]
-EXPERIMENTS += [("clean", {"all", "damaged", "half", "cleaned"})]
-
-
-@pytest.mark.parametrize(("experiment", "names"), EXPERIMENTS)
-def test_each_experiment_gives_known_commands(experiment, names, tmp_path, monkeypatch, capsys):
-    data, work = write_corpus(tmp_path / "data"), tmp_path / "work"
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_values(data)))
-    terms = [{"terms": "none", "BLEU": 30.5}]
-    answers = {"evaluate": {"bleu": 31.25, "chrf": 55.5}, "glossary": terms, "clean": {}}
-    answers["noise"] = {"typos": {"all": 20.5, "noise": 25.5}}
-    answers["synthesize"] = {"train": [{"name": "bt", "source": f"{work}/mono.de", "tag": "bt"}]}
-    trained = {}
-
-    def call(*words, module="keras_transformer", stdout):
-        words = [str(word) for word in words]
-        options = parsed(module.replace("keras_transformer", "keras-transformer"), words)
-        if words[0] == "train":
-            trained[options.output] = Recipe.load(options.recipe, options.set)
-            run = pathlib.Path(options.output)
-            run.mkdir()
-            (run / "metrics.json").write_text('{"epochs": 9, "training_minutes": 12.5}')
-        elif words[0] == "glossary" and module == "keras_transformer":
-            stdout.write("dog\tHund\ncat\tKatze\ncat\tKater\nman\tMann\n")
-        else:
-            if words[0] == "clean":
-                shutil.copytree(data, options.output)
-                shutil.copy(data / "train.en", pathlib.Path(options.output, "damaged.en"))
-            json.dump(answers[words[0]], stdout)
-
-    monkeypatch.setattr(trainings, "call", call)
-    command = ["runs", experiment, "--data", str(data), "--recipe", str(tmp_path / "recipe.yaml")]
-    command += ["--settings", "training.epochs=7"]
-    quality.main([*command, "--work", str(work)])
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["runs"].keys() == names
-    assert "| all | 9 | 12.5 | 31.25 | 55.5 |" in captured.err
-    if experiment == "glossary":
-        assert (work / "seen.tsv").read_text() == "cat\tKatze\ncat\tKater\nman\tMann\n"
-        assert trained[str(work / "glossary")].data.glossary == str(work / "seen.tsv")
-    if experiment == "synthesize":
-        assert (work / "mono.de").read_text().splitlines() == [de for _, de in PAIRS[1::2]]
-        assert [c.tag for c in trained[str(work / "half-and-back")].data.train] == [None, "bt"]
-        epochs = {pathlib.Path(run).name: recipe.training.epochs for run, recipe in trained.items()}
-        assert epochs == {"all": 7, "half": 14, "de-en": 14, "half-and-back": 7}
-    monkeypatch.delattr(trainings, "call")  # Nothing is made again.
-    quality.main([*command, "--work", str(work)])
-    assert json.loads(capsys.readouterr().out)["runs"].keys() == names
