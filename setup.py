@@ -135,6 +135,7 @@ setup(
         # Names of encodings. 0.5.1 reads Shift_JIS and EUC-KR without extensions.
         "webencodings>=0.6.0",
         "tqdm>=4.66.3",
+        "filelock>=3.21.2",  # the first that notices that the file of a lock was removed
     ],
     extras_require={
         "test": TEST,

@@ -5,9 +5,9 @@ Four ideas keep what a user has made whole after a kill, a loss of power or on a
 - A temporary sibling. A file is written as `.NAME.partial.SUFFIX` next to its place, a folder as
   `.NAME.partial-PROCESS-LETTERS/new`. All of it is synced to the disk before it gets its name.
 - A rename. It gives a file its name; two renames exchange a folder (`OwnedFolder.replaced`).
-- A lock, `.NAME.lock` next to an output: one process at a time writes there (`locked_folder`). The
-  operating system holds it, and releases it when the process ends. So a process with the lock knows
-  that temporary siblings are the remains of a killed process.
+- A lock of `filelock`, `.NAME.lock` next to an output: one process at a time writes there. The
+  operating system releases it when the process ends. So a process with the lock knows that
+  temporary siblings are the remains of a killed process.
 - A marker, which every folder of a command has. `OwnedFolder.is_mine` is the only rule which
   command made a file. `--overwrite` replaces a folder only if its command made all files in it.
 
@@ -22,13 +22,11 @@ A kill leaves a folder in one of four states, and the next process does what is 
 import contextlib
 import errno
 import hashlib
-import itertools
 import json
 import os
 import re
 import secrets
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,7 +36,6 @@ from keras_transformer.errors import (
     as_input_error,
     check_path,
     renamed_in_errors,
-    say,
     writing,
 )
 
@@ -50,7 +47,6 @@ FORMAT_VERSION = 3  # Development used 1 and 2, with several meanings.
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
 _TEMPORARY = re.compile(rf"(^|/)\.([^/]+)\.(?:lock|partial-{_PROCESS}(?:/.*)?|partial(\.[^/.]*)?)$")
-_ATTEMPTS = 100
 _MAX_BYTES, _MAX_SUFFIX_BYTES = 255, 32  # of a name on most file systems, and of a suffix
 _MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most `_MAX_BYTES`
 
@@ -157,12 +153,14 @@ def is_replaced(path: FilePath) -> bool:
 
 
 @contextlib.contextmanager
-def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> Iterator[bool]:
+def locked_folder(path: FilePath, noun: str = "folder") -> Iterator[None]:
     """Holds the lock of a folder or a file, which need not exist; `noun` names it in messages.
 
-    Yields False on a network file system without locks. Raises `InputError` if the folder is a
-    mount point, its lock cannot be written, or another process holds the lock and `wait` is False.
+    Raises `InputError` if the folder is a mount point, its lock cannot be written, or another
+    process holds the lock.
     """
+    from filelock import FileLock, Timeout
+
     check_path(path)
     name, target = os.fspath(path), Path(os.path.realpath(path))
     has_siblings = not os.path.ismount(target) and os.access(target.parent, os.W_OK | os.X_OK)
@@ -173,69 +171,26 @@ def locked_folder(path: FilePath, wait: bool = False, noun: str = "folder") -> I
         )
     file = target.with_name(f".{target.name}.lock")
     missing_parents = [parent for parent in file.parents if not parent.exists()]
-
+    lock = FileLock(file, thread_local=False)
     with as_input_error(path):
-        descriptor, is_locked = _open_locked(file, name, wait, noun)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            problem = f"{name}: another process writes to this {noun}"
+            advice = f"Wait until it has ended, or give another {noun}"
+            raise InputError(f"{problem}. {advice}.") from None
     try:
-        with as_input_error(path):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()} {socket.gethostname()}".encode())
-        yield is_locked
+        yield
     finally:
         # Removed while it is locked: a process that opened it meanwhile sees that it is gone.
         with contextlib.suppress(OSError):
             file.unlink()
         with contextlib.suppress(OSError):  # It holds nothing that anyone misses.
-            os.close(descriptor)
+            lock.release()
         with contextlib.suppress(OSError):
             for parent in missing_parents:
                 parent.rmdir()  # Fails if the folder was made, because it is not empty.
-
-
-def _open_locked(file, name, wait, noun):
-    """Returns a descriptor of the file that holds its lock, and False if there are no locks."""
-    for attempt in itertools.count(1):
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except FileNotFoundError:  # Another process has just removed the parent.
-            if attempt == _ATTEMPTS:
-                raise
-            continue
-        try:
-            if (is_locked := _lock(descriptor)) is False:
-                problem = f"{name}: {_holder(descriptor)} writes to this {noun}"
-                if not wait:
-                    raise InputError(f"{problem}. Wait until it has ended, or give another {noun}.")
-                say(f"{problem}: waiting until it has ended.")
-                is_locked = _lock(descriptor, wait=True)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(file)):
-                    return descriptor, bool(is_locked)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # Its holder has removed the file.
-
-
-def _holder(descriptor):
-    process, _, machine = os.pread(descriptor, 300, 0).decode(errors="replace").partition(" ")
-    if not process:  # It has not written its number yet.
-        return "another process"
-    return f"process {process}" + f" on {machine}" * (machine != socket.gethostname())
-
-
-def _lock(descriptor, wait=False):
-    """Locks a file; returns True, False if another process holds the lock, None without locks."""
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 @contextlib.contextmanager
@@ -243,9 +198,8 @@ def temporary_folder(start: FilePath) -> Iterator[Path]:
     """Makes a folder `START…` for this user; it is removed at the end, or later after a kill."""
     for path in _left_behind(start):
         # An error: another process holds the folder, or it is another user's.
-        with contextlib.suppress(InputError), locked_folder(path) as is_locked:
-            if is_locked:
-                shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(InputError), locked_folder(path):
+            shutil.rmtree(path, ignore_errors=True)
     path = _unique_name(start)
     with locked_folder(path):
         path.mkdir(0o700, parents=True)
@@ -334,10 +288,10 @@ class OwnedFolder:
             )
 
     @contextlib.contextmanager
-    def locked(self, wait: bool = False) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Holds the folder's lock (`locked_folder`); removes what a killed process left first."""
-        with locked_folder(self._named, wait) as is_locked:
-            for temporary in _left_behind(self._temporary) if is_locked else ():
+        with locked_folder(self._named):
+            for temporary in _left_behind(self._temporary):
                 self._remove(temporary)
             yield
 
@@ -371,9 +325,9 @@ class OwnedFolder:
             self._remove(temporary)
 
     @contextlib.contextmanager
-    def staged(self, overwrite: bool = False, wait: bool = False) -> Iterator[Path]:
+    def staged(self, overwrite: bool = False) -> Iterator[Path]:
         """Gives the folder of `replaced`, under the lock; `overwrite` replaces an output."""
-        with self.locked(wait), self.replaced(lambda: self.check_replaceable(overwrite)) as folder:
+        with self.locked(), self.replaced(lambda: self.check_replaceable(overwrite)) as folder:
             yield folder
 
     def _remove(self, temporary):

@@ -283,7 +283,7 @@ def renames_or_locks(node):
     """Whether a node of a program's syntax renames a file or a folder, or locks it."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
-        return bool(names & {"fcntl", "rename", "replace", "move"})
+        return bool(names & {"fcntl", "filelock", "rename", "replace", "move"})
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr == "replace":

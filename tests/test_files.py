@@ -156,21 +156,18 @@ def holder():
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, small_disk):
+def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there):
     folder = tmp_path / "a" / "b" / "run"
     if is_there:
         folder.mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
     with locked_folder(folder):
-        with pytest.raises(InputError, match=f"process {os.getpid()} writes"):
+        with pytest.raises(InputError, match="run: another process writes to this folder"):
             with locked_folder(folder):
                 pass
         assert ".run.lock" in os.listdir(folder.parent)
     assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / "file").write_text("")
-    full = pytest.raises(InputError, match="new: cannot be written: File too large")
-    with small_disk(0), full, locked_folder(tmp_path / "new"):
-        pass
     with pytest.raises(InputError, match="cannot be written"), locked_folder(tmp_path / "file/run"):
         pass
 
@@ -196,13 +193,19 @@ def test_a_mount_point_or_a_folder_of_a_read_only_parent_is_refused_with_advice(
 
 
 @pytest.mark.slow
-def test_processes_that_wait_for_each_other_write_one_at_a_time(tmp_path):
+def test_processes_that_try_again_write_one_at_a_time(tmp_path):
     code = (
-        "import pathlib, sys; from keras_transformer.files import locked_folder\n"
-        "for _ in range(50):\n"
-        "    with locked_folder(sys.argv[1], wait=True):\n"
-        "        path = pathlib.Path(sys.argv[2])\n"
-        "        path.write_text(str(int(path.read_text()) + 1))\n"
+        "import pathlib, sys; from keras_transformer.errors import InputError\n"
+        "from keras_transformer.files import locked_folder\n"
+        "count = 0\n"
+        "while count < 50:\n"
+        "    try:\n"
+        "        with locked_folder(sys.argv[1]):\n"
+        "            path = pathlib.Path(sys.argv[2])\n"
+        "            path.write_text(str(int(path.read_text()) + 1))\n"
+        "        count += 1\n"
+        "    except InputError:\n"
+        "        pass\n"
     )
     counter = tmp_path / "counter"
     counter.write_text("0")
@@ -493,7 +496,7 @@ def test_a_second_process_is_refused_until_the_first_one_has_ended(tmp_path):
     first = start(output, -1)
     first.stdout.readline()
     before = tree(tmp_path)
-    with pytest.raises(InputError, match=f"model: process {first.pid} writes to this folder. Wait"):
+    with pytest.raises(InputError, match="model: another process writes to this folder. Wait"):
         make(output, overwrite=True)
     assert tree(tmp_path) == before
     first.kill()

@@ -80,7 +80,7 @@ def test_translations_are_not_saved_to_a_file_that_another_process_writes(files,
     saved = tmp_path / "out.de"
     with locked_folder(link), pytest.raises(InputError) as caught:
         evaluate_model("no model", *files, save=saved)
-    said = f"{saved}: process {os.getpid()} writes to this file. Wait until it has ended, or give"
+    said = f"{saved}: another process writes to this file. Wait until it has ended, or give"
     assert str(caught.value) == f"{said} another file."
 
 
