@@ -174,11 +174,11 @@ class Run:
     def translate(self, count: int | None = None) -> list[str]:
         """Translates the first validation sentences by greedy search, with the present weights."""
         texts = [source for source, _ in self.validation[:count]]
-        directions, options = self._prepared.validation_directions[:count], {}
+        directions = self._prepared.validation_directions[:count]
+        options = dict(self.translation_options)
         if directions:
             languages = map(list, zip(*directions, strict=True))
-            options = dict(zip(LANGUAGE_OPTIONS, languages, strict=True))
-        options |= self.translation_options
+            options |= zip(LANGUAGE_OPTIONS, languages, strict=True)
         return [translation.text for translation in self.engine.translate(texts, **options)]
 
     def sample_translations(self) -> list[str]:
