@@ -69,7 +69,7 @@ def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
     scored = dataclasses.replace(OTHER, log_probability=-6.0, token_log_probabilities=(-1, -2, -3))
     assert as_scored_row(LINE._replace(target="y\tz"), scored) == "a b\ty z\t2.0000\n"
     quoted = as_scored_row(LINE._replace(text='"a"', target='"b" c'), scored)
-    assert quoted == '"""a"""\t"""b"" c"\t2.0000\n'
+    assert quoted == '"a"\t"b" c\t2.0000\n'  # these programs split at tabs
     # Without tokens two words and the end count.
     scored = dataclasses.replace(scored, token_log_probabilities=())
     assert as_scored_row(LINE._replace(target="y z"), scored).endswith("\t2.0000\n")
