@@ -410,8 +410,8 @@ class _Decoder:
 
     def culprit(self, others: _Ids, part, training: bool = False) -> "_LayerCall | None":
         """Finds the layer whose outputs differ first for other ids; see `_first_culprit`."""
-        calls = [self.recorded(ids, training)[1] for ids in (self.ids, others)]
-        return _first_culprit(*calls, part)
+        calls, other_calls = (self.recorded(ids, training)[1] for ids in (self.ids, others))
+        return _first_culprit(calls, other_calls, part)
 
     def changed(self, ids: _Ids, name: str, places: Any) -> _Ids:
         """Returns ids with another token in each place of an index `(row, position)`."""
@@ -802,13 +802,13 @@ def _padded(decoder, name, pad_id):
 
 def _check_padding(decoder: _Decoder, name: str) -> None:
     """Compares sentences with padding and the same without, or with other vectors of padding."""
-    padded, *unpadded, is_token = _padded(decoder, name, decoder.inputs.pad_id)
+    padded, full, short, is_token = _padded(decoder, name, decoder.inputs.pad_id)
     if name in decoder.inputs.fixed:  # Shorter sentences are impossible.
         difference, calls = _difference_of_vectors(decoder, name, padded, is_token)
         if calls is None:
             raise _Skipped("needs an embedding, or more than one length")
     else:
-        difference = _difference_of_padding(decoder, name, padded, *unpadded, is_token)
+        difference = _difference_of_padding(decoder, name, padded, full, short, is_token)
     if difference is not None:
         message = f"Padding of {name} changes outputs of tokens: {difference}."
         cause = _padding_cause(decoder, name, padded, is_token, difference)
@@ -1140,7 +1140,7 @@ class _Inputs:
         given = _mapped(lambda _, x: np.asarray(x), example) if is_example else _symbolic(model)
         values: list[Any] = []
         _mapped(lambda path, value: values.append((path, value)), given)
-        entries = _named([_input_of(*value, is_example) for value in values])
+        entries = _named([_input_of(path, value, is_example) for path, value in values])
         order = iter(entries)
         self.structure = _mapped(lambda *_: next(order).name, given)
         ids = {entry.name: entry.shape for entry in entries if not entry.is_mask}
