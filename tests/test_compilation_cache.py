@@ -210,7 +210,7 @@ def test_each_command_has_the_cache_without_the_switch(command, switch, monkeypa
     calls = []
     monkeypatch.setattr(cli, "enable_compilation_cache", lambda: calls.append("on"))
     monkeypatch.setattr(cli, "_call", lambda options, _: calls.append(vars(options)) or 0)
-    monkeypatch.setattr(cli._Parser, "error", lambda self, message: None)  # what is missing
+    monkeypatch.setattr(cli.Parser, "error", lambda self, message: None)  # what is missing
     needed = ["--model", "run"] if command == "translate" else []
     cli.run([command, *needed, *switch])
     assert calls[:-1] == ([] if switch else ["on"])

@@ -102,7 +102,7 @@ def output_of(*arguments):
 def check_commands(folder):
     for command in set(commands) - set(commands_of.get(folder, ())):
         code, help = output_of(command, "--help")
-        assert code == 0 and f"usage: keras-transformer {command}" in help, command
+        assert code == 0 and f"example: keras-transformer {command}" in help, command
     present = [name for name in formats if name not in formats_of.get(folder, ())]
     assert f"one of {', '.join(present)} --" in output_of("export", "--help")[1]
 

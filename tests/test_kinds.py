@@ -206,7 +206,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
     for command, message in (
         (["translate", *model, "--beam-size", "4"], "`--beam-size` is fixed at 1 in a classifier"),
         (["translate", *model, "--n-best", "3"], "must be at most 2, the number of labels"),
-        (["translate", *model, "--long-input", "split"], "`--long-input` must be one of refuse"),
+        (["translate", *model, "--set", "long_input=split"], "long_input` must be one of refuse"),
         (["translate", *model, "--stream"], "`--stream` needs a model that writes text"),
         (["export", *model, *output, "--format", "ctranslate2"], "needs a Transformer"),
         (["export", *model, *output, "--format", "litert"], "A LiteRT model needs a Transformer"),

@@ -45,13 +45,7 @@ _BLOCK = re.compile(
 )
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes|Returns|Raises|Example):$", re.M)
 # Groups of `translate` that have a place of their own in the page of commands.
-_DECODING = ("search", "constraints", "sampling", "texts")
-_OF_ALL = {
-    "--help",
-    "--help-all",
-    "--verbose",
-    "--no-compilation-cache",
-}  # shown once, with all commands
+_DECODING = ("decoding", "texts")
 
 _HEAD = """\
 Every option of a recipe with its default; a key that is left out has it, an unknown key is an
@@ -92,7 +86,7 @@ def command(name: str) -> str:
     """Help of a command, the same with every version of argparse."""
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         with unittest.mock.patch.object(argparse.ArgumentParser, "format_help", _help_of):
-            cli.run([*name.split(), "--help-all"])
+            cli.run([*name.split(), "--help"])
     text = re.sub(r"^example: (.*)$", r"```bash\n\1\n```", shown.getvalue(), flags=re.M)
     text = re.sub(r"^page: docs/(.*)$", r"\nMore: [\1](../\1).", text, flags=re.M)
     return text.strip()
@@ -120,7 +114,7 @@ def _decoding_tables() -> dict[str, list[list[str]]]:
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         with unittest.mock.patch.object(argparse.ArgumentParser, "format_help", read):
-            cli.run(["translate", "--help-all"])
+            cli.run(["translate", "--help"])
     return found
 
 
@@ -131,6 +125,9 @@ def _groups_of(parser: argparse.ArgumentParser) -> list[tuple[str | None, list[l
         rows = [row for action in group._group_actions for row in _rows_of(action, parser)]
         is_own = group in (parser._positionals, parser._optionals)
         groups.setdefault(None if is_own else group.title or "option", []).extend(rows)
+    for name, setting in parser.settings.items():
+        row = [f"`--set {name}={_cell(setting.metavar)}`", _cell(setting.help)]
+        groups.setdefault(setting.title, []).append(row)
     return [(title, rows) for title, rows in groups.items() if rows]
 
 
@@ -138,37 +135,39 @@ def _help_of(parser: argparse.ArgumentParser) -> str:
     """Description and tables of a command. Options that the tables of `decoding` have are links."""
     shared = {} if parser._subparsers else _decoding_tables()
     descriptions = {group.title: group.description for group in parser._action_groups}
-    parts, whole = [parser.description], []
+    parts = [parser.description]
     for title, rows in _groups_of(parser):
-        own = [row for row in rows if not any(row in others for others in shared.values())]
-        is_decoding = not own and title in shared
-        if title and not is_decoding:
-            parts.append(descriptions[title])
+        own = [row for row in rows if not any(_is_in(row, others) for others in shared.values())]
+        if title:
+            parts.append(descriptions.get(title))
         if own:
             parts.append(table([title or "option", "meaning"], own))
         for name, others in shared.items():
-            names = [_name_of(row) for row in rows if row in others]
-            if names == [_name_of(row) for row in others]:
-                whole.append(f"[{name}](#{name})")
-            elif names:
+            if names := [f"`{_name_of(row)}`" for row in rows if _is_in(row, others)]:
                 kind = f" for {title}" if title and title != name and not own else ""
                 parts.append(f"As in [{name}](#{name}){kind}: {', '.join(names)}.")
-    if whole:
-        parts.append(
-            f"All options of {', '.join(whole[:-1])}{' and ' * bool(whole[1:])}{whole[-1]}."
-        )
     return "\n\n".join(filter(None, parts))
+
+
+def _is_in(row: list[str], rows: list[list[str]]) -> bool:
+    """Whether an option is in a table with the same meaning, with a flag or for `--set`."""
+    return (_key(row), row[1]) in [(_key(other), other[1]) for other in rows]
+
+
+def _key(row: list[str]) -> str:
+    return _name_of(row).replace("--set ", "--").replace("-", "_")
 
 
 def _name_of(row: list[str]) -> str:
     """The option of a row, without its value."""
-    return f"`{re.split(r'[ ,`]', row[0][1:])[0]}`"
+    return re.split(r"(?<!--set)[ ,=`]", row[0][1:])[0]
 
 
 def _rows_of(action: argparse.Action, parser: argparse.ArgumentParser) -> list[list[str]]:
     if isinstance(action, argparse._SubParsersAction):
         return [[f"`{row.dest}`", _cell(row.help or "")] for row in action._choices_actions]
-    if _OF_ALL & set(action.option_strings) and not parser._subparsers:
+    is_shown_elsewhere = action.dest == "help" or action.dest == "set" and parser.settings
+    if action.help == argparse.SUPPRESS or is_shown_elsewhere and not parser._subparsers:
         return []
     meaning = parser._get_formatter()._expand_help(action) if action.help else ""
     if action.option_strings and action.required:

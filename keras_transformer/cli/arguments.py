@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
+from keras_transformer.cli.parser import Parser, Setting
 from keras_transformer.errors import InputError, say
 from keras_transformer.imports import import_keras
 from keras_transformer.steps.step import MARKUP
@@ -46,31 +47,31 @@ _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
 
 
 def add_declared(
-    command: Any,
+    command: Parser,
     options_class: type,
     groups: Mapping[str, str] = MappingProxyType({}),
     names: Collection[str] | None = None,
     kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
     flags: Mapping[str, str] = MappingProxyType({}),
+    title: str | None = None,
 ) -> None:
     """Adds the options of an options class to a command.
 
     Args:
         command: The command's parser.
         options_class: A class of `options.option` fields.
-        groups: The title of each group in `--help`, under the option that it begins with.
+        groups: Titles of further groups, each under the option that it begins with.
         names: The options to add; all by default.
         kinds: Types and metavars that differ from the declaration.
         defaults: Words for defaults that a command has instead of the declared ones.
         flags: Names on the command line that differ from the declared ones.
+        title: Title of the first group.
     """
-    from keras_transformer.options import options_of
+    from keras_transformer.options import expected, options_of
 
-    group = command
     for name, schema in options_of(options_class).items():
-        if name in groups:
-            group = command.add_argument_group(groups[name])
+        title = groups.get(name, title)
         if names is not None and name not in names:
             continue
         kind, metavar = kinds.get(name) or _kind_of(schema)
@@ -82,9 +83,10 @@ def add_declared(
             if shown_default is None or shown_default is False or shown_default == []
             else f"; default: {shown_default}"
         )
-        help = (schema["description"].rstrip(".") + end).replace("%", "%%")
+        help = schema["description"].rstrip(".") + end
         is_nullable = any(member.get("type") == "null" for member in schema.get("anyOf", ()))
-        add_options(group, (name, _reader(kind, is_nullable), metavar, help), flags=flags)
+        row = name, _reader(kind, is_nullable), metavar, help
+        _add_option(command, row, flags.get(name), title, expected(schema))
 
 
 def _kind_of(schema):
@@ -129,20 +131,47 @@ class _Values(argparse.Action):
         setattr(namespace, self.dest, collected)
 
 
-def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Adds options to a parser or a group of one; `flags` have other names than their options."""
-    for name, kind, metavar, meaning in rows:
-        flag = flags.get(name) or "--" + name.replace("_", "-")
-        default: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
-        if kind is None or kind is bool:
-            action = "store_true" if kind is None else argparse.BooleanOptionalAction
-            group.add_argument(flag, action=action, help=meaning, **default)
-            continue
-        if isinstance(kind, list):
-            (kind,) = kind
-            default |= {"nargs": "+", "action": _Values}
-        default |= {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-        group.add_argument(flag, metavar=metavar, help=meaning, **default)
+def add_options(
+    command: Parser,
+    *rows: Row,
+    flags: Mapping[str, str] = MappingProxyType({}),
+    title: str | None = None,
+) -> None:
+    """Adds options to a group of a command; `flags` have other names than their options."""
+    for row in rows:
+        _add_option(command, row, flags.get(row[0]), title)
+
+
+def _add_option(command, row, flag, title, values="text"):
+    """Adds an option with a flag, or a rare option as a setting, whose values are described."""
+    name, kind, metavar, meaning = row
+    if command.is_rare(name):
+        command.settings[name] = _setting(kind, metavar, meaning, title, values)
+        return
+    flag = flag or "--" + name.replace("_", "-")
+    added: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
+    if kind is None or kind is bool:
+        added["action"] = "store_true" if kind is None else argparse.BooleanOptionalAction
+    elif isinstance(kind, tuple):
+        added |= {"metavar": metavar, "choices": kind}
+    elif isinstance(kind, list):
+        added |= {"metavar": metavar, "type": kind[0], "nargs": "+", "action": _Values}
+    else:
+        added |= {"metavar": metavar, "type": kind}
+    command.group(title).add_argument(flag, help=meaning.replace("%", "%%"), **added)
+
+
+def _setting(kind, metavar, meaning, title, values):
+    """Returns a setting; true, false and names are read from their texts."""
+    choices = {"true": True, "false": False} if kind in (None, bool) else {}
+    if isinstance(kind, tuple):
+        choices = {name: name for name in kind}
+    if choices:
+        values = f"one of {', '.join(choices)}"
+        return Setting(choices.__getitem__, values, "|".join(choices), meaning, title)
+    if isinstance(kind, list):
+        return Setting(kind[0], values, f"[{metavar},…]", meaning, title)
+    return Setting(kind, values, metavar, meaning, title)
 
 
 def _bias(text):
@@ -155,11 +184,7 @@ def _bias(text):
         ) from None
 
 
-_KINDS: dict[str, tuple[Kind, str]] = {
-    "banned_ids": ([int], "ID"),
-    "logit_bias": ([_bias], "ID=X"),
-}
-_GROUPS = {"beam_size": "search", "min_length": "constraints", "sampling": "sampling"}
+_KINDS: dict[str, tuple[Kind, str]] = {"logit_bias": ([_bias], "ID=X")}
 _BATCH_SIZE = (
     "batch_size",
     int,
@@ -202,12 +227,12 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
     command.add_argument("--model", required=True, metavar="DIR", help=help)
 
 
-def add_pair_file(command: Any) -> None:
+def add_pair_file(command: Parser) -> None:
     """Adds the options of tables and translation memories."""
     add_options(command, *_PAIR_FILE)
 
 
-def add_decoding(command: Any, segments: str = _RUNS_WAY) -> None:
+def add_decoding(command: Parser, segments: str = _RUNS_WAY) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded.
 
     `segments` are words for the default of `--split-sentences`.
@@ -218,13 +243,13 @@ def add_decoding(command: Any, segments: str = _RUNS_WAY) -> None:
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
-    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, defaults)
+    add_declared(command, DecodingOptions, {}, names, _KINDS, defaults, title="decoding")
     sentences = ("split_sentences", bool, None, _SPLIT + segments), ("keep_case", bool, None, _CASE)
     rows = FROM, TO, _BATCH_SIZE, *sentences, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
-    add_options(command.add_argument_group("texts"), *rows, flags=LANGUAGE_FLAGS)
+    add_options(command, *rows, flags=LANGUAGE_FLAGS, title="texts")
 
 
-def add_sampling(command: Any, *names: str, **defaults: str) -> None:
+def add_sampling(command: Parser, *names: str, **defaults: str) -> None:
     """Adds some options of decoding, with words for some defaults."""
     from keras_transformer.decoding.search_options import RUN_DEFAULTS, DecodingOptions
 
@@ -232,7 +257,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
     add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
 
 
-def add_scoring(command: Any) -> None:
+def add_scoring(command: Parser) -> None:
     """Adds every option of `Translator.score`."""
     add_sampling(command, "length_penalty")
     add_options(command, FROM, TO, _BATCH_SIZE, _TAG, ALIGNMENT, flags=LANGUAGE_FLAGS)

@@ -170,7 +170,7 @@ def _synthesize(options):
     records = "back" if "back" in options else "pairs"
     for name in () if with_ray else ("workers", "ray_address"):
         if name in options:
-            raise InputError(f"--{name.replace('_', '-')} needs --engine ray.")
+            raise InputError(f"`{name}` needs --engine ray.")
     files = getattr(options, "files", [])
     if bool(files) != ("output" in options) or with_ray and not files:
         raise InputError("FILE and --output need each other, and --engine ray needs both.")

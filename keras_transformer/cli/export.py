@@ -44,9 +44,8 @@ def _add_options(command):
         title = ", ".join(formats_of_group)
         if len(formats_of_group) == len(present):
             title = "all formats"
-        group = command.add_argument_group(title)
         options_class = FORMATS[formats_of_group[0]].load("options")
-        add_declared(group, options_class, {}, names, kinds, defaults)
+        add_declared(command, options_class, {}, names, kinds, defaults, title=title)
 
 
 def _export(options):
@@ -60,8 +59,8 @@ def _export(options):
         field.name for field in dataclasses.fields(FORMATS[options.format].load("options"))
     }
     if misplaced_options := [name for name in values if name not in format_options]:
-        flag = misplaced_options[0].replace("_", "-")
-        raise InputError(f"--{flag} is not an option of --format {options.format}.")
+        rule = f"is not an option of --format {options.format}"
+        raise InputError(f"`{misplaced_options[0]}` {rule}.")
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
     with sigterm_as_exit():
         report = export_run(options.model, options.output, options.format, **shared, **values)

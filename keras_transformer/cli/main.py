@@ -10,22 +10,20 @@ import contextlib
 import errno
 import functools
 import importlib
-import itertools
 import logging
 import os
-import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
+from keras_transformer.cli.parser import Parser
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import (
     InputError,
     InvalidFileError,
     TrainingError,
     VerificationError,
-    did_you_mean,
     say,
 )
 from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
@@ -145,21 +143,21 @@ _COMMANDS = {
         ),
     },
 }
-# Attributes of the options that `--help` shows of commands with many. The other options are rare,
-# and only `--help-all` shows them.
+# Options of commands with many that have a flag of their own. The others are for `--set`.
 _USUAL = {
-    "translate": "files model output document_format json n_best stream progress engine beam_size "
-    "sampling source_language target_language split_sentences markup glossary",
-    "evaluate": "model source reference languages perplexity tokenize save beam_size "
+    "translate": "output document_format wrapped json n_best stream engine workers threads "
+    "beam_size length_penalty max_length sampling source_language target_language batch_size "
+    "split_sentences tag markup glossary shortlist",
+    "evaluate": "source reference header languages perplexity tokenize save beam_size "
     "length_penalty source_language target_language batch_size",
-    "export": "model format output overwrite json verify_with beam_size languages signatures "
-    "shortlist quantize source_lengths",
-    "serve": "model host port name version languages allowed_hosts markup replicas threads "
+    "export": "verify_with languages beam_size length_penalty signatures shortlist quantize "
+    "source_lengths",
+    "serve": "host port name version languages allowed_hosts markup replicas threads "
     "max_batch_size max_ongoing max_text_characters request_timeout",
-    "clean": "corpora output overwrite json held_out languages source_scripts target_scripts "
-    "source_language target_language without duplicates",
-    "synthesize": "files model output back n_best engine beam_size sampling top_k source_language "
-    "target_language batch_size",
+    "clean": "header languages inline_tags held_out source_scripts target_scripts source_language "
+    "target_language without duplicates processes",
+    "synthesize": "output back n_best engine workers threads beam_size sampling top_k "
+    "source_language target_language batch_size",
 }
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
@@ -288,7 +286,8 @@ def _call(options, flags):
 def _with_flags(message, flags):
     """Replaces options in a message by their flags: `beam_size`, `sampling=True`, `markup=html`."""
     for name, flag in flags.items():
-        message = message.replace(f"`{name}`", f"`{flag}`").replace(f"`{name}=True`", f"`{flag}`")
+        switch = f"{flag}=true" if flag.startswith("--set ") else flag
+        message = message.replace(f"`{name}`", f"`{flag}`").replace(f"`{name}=True`", f"`{switch}`")
         message = message.replace(f"`{name}=", f"`{flag}=")
     return message
 
@@ -306,135 +305,8 @@ def _exit_for_os_error(error):
     return 2
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser with the options of all commands; its subcommands have parsers of its class.
-
-    Args:
-        options: Adds a command's options to its parser, once the command is the one to run; None
-            for the parser of the whole command line.
-        usual: Names of the options that `--help` shows; all of them by default.
-        example: A command line, with which the help text begins.
-        page: Page of `docs` about the command, with which the help text ends.
-    """
-
-    def __init__(
-        self,
-        options: Callable | None = None,
-        usual: Collection[str] = (),
-        example: str = "",
-        page: str = "",
-        **keywords: Any,
-    ):
-        super().__init__(**keywords)
-        self._options, self._usual = options, usual
-        self._example, self._page = example, page
-        help = "show rare options too, and exit" if usual else argparse.SUPPRESS
-        if options is None:
-            help = "after a command: show its rare options too"
-        self.add_argument("--help-all", action=_HelpAll, help=help)
-        self.add_argument(
-            "--verbose",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="also show TensorFlow's messages about the machine",
-        )
-        self.add_argument(
-            "--no-compilation-cache",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="compile again what an earlier command has compiled",
-        )
-
-    def error(self, message: str) -> NoReturn:
-        """Ends with the mistake and the way to the options, without the usage of many lines."""
-        self.exit(2, f"{self.prog}: error: {message}\nOptions: {self.prog} --help\n")
-
-    def format_help(self, with_rare: bool = False) -> str:
-        """Returns the help text, from an example to the page about the command."""
-        text = super().format_help() if with_rare or not self._usual else self._usual_help()
-        if self._example:
-            text = f"example: {self._example}\n\n{text}\npage: docs/{self._page}\n"
-        return text
-
-    def _usual_help(self):
-        """Returns a help text of the usual options, whose usage has only required arguments."""
-        shown = {"help", "help_all", *self._usual}
-        rare = [
-            action
-            for action in self._actions
-            if action.dest not in shown and action.help != argparse.SUPPRESS
-        ]
-        words = ["%(prog)s"]
-        for action in self._actions:
-            if action.option_strings and action.required:
-                words.append(f"{action.option_strings[0]} {action.metavar}")
-        words.append("[OPTION ...]")
-        for action in self._actions:
-            if not action.option_strings:
-                words.append(f"[{action.metavar} ...]" if action.nargs == "*" else "FILE ...")
-        helps = [action.help for action in rare]
-        for action in rare:
-            action.help = argparse.SUPPRESS
-        self.usage = " ".join(words)
-        text = super().format_help()
-        self.usage = None
-        for action, help in zip(rare, helps, strict=True):
-            action.help = help
-        return f"{text}\n{len(rare)} more options: {self.prog} --help-all\n"
-
-    def print_help(self, file: Any = None) -> None:
-        """Prints the help text; raises `OSError` where argparse would ignore it."""
-        (sys.stdout if file is None else file).write(self.format_help())
-
-    def parse_known_args(self, args=None, *arguments, **keywords):
-        """Adds the options of this command, then parses."""
-        add, self._options = self._options, None
-        args = sys.argv[1:] if args is None else args
-        if add is not None:
-            add(self)
-            self._check_names(args)
-        parsed, remaining = super().parse_known_args(args, *arguments, **keywords)
-        if "options_of_command" not in parsed:  # The parser of the whole command line is last.
-            parsed.options_of_command = {
-                action.dest: next(flag for flag in action.option_strings if flag[:2] == "--")
-                for action in self._actions
-                if action.option_strings
-            }
-        return parsed, remaining
-
-    def _check_names(self, args):
-        """Ends with an unknown option, before argparse misses a required option because of it."""
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        shown = [
-            flag.removeprefix("--").replace("-", "_")
-            for action in self._actions
-            if action.help != argparse.SUPPRESS
-            for flag in action.option_strings
-        ]
-        for argument in itertools.takewhile(lambda argument: argument != "--", args):
-            name = argument.partition("=")[0]
-            if name[:2] != "--" or " " in name:  # A text with a space is a value.
-                continue
-            if not any(flag.startswith(name) for flag in flags):  # argparse takes beginnings.
-                near = did_you_mean(name.removeprefix("--").replace("-", "_"), shown)
-                near = re.sub("`(.+?)`", lambda known: f"--{known[1].replace('_', '-')}", near)
-                self.error(f"unknown option {name:.80}.{near}")
-
-
-class _HelpAll(argparse.Action):
-    """Prints the help text with rare options."""
-
-    def __init__(self, option_strings, dest, help):
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        assert isinstance(parser, _Parser)
-        sys.stdout.write(parser.format_help(with_rare=True))
-        parser.exit()
-
-
 def _parser():
-    parser = _Parser(
+    parser = Parser(
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
@@ -447,6 +319,7 @@ def _parser():
                 description=description,
                 options=functools.partial(_add_command, module, name),
                 usual=_USUAL.get(name, "").split(),
+                usage=argparse.SUPPRESS,  # The example shows it.
                 example=f"{parser.prog} {example}",
                 page=page,
             )

@@ -519,7 +519,7 @@ def sum_of(log_probabilities: Sequence[float]) -> float:
 
 
 def long_input_of_commands(engine: Engine) -> str:
-    """Returns the default of a command's `--long-input`, for lines of too many tokens.
+    """Returns the default of a command's `long_input`, for lines of too many tokens.
 
     A call in Python raises an error by default. A command must not, because one line would end the
     translation of a file.

@@ -85,8 +85,7 @@ def beyond(option: str, rule: str, received: Any = None, status: int = 413) -> R
         status: HTTP status.
     """
     told = "" if received is None else f" Received: {received}."
-    name = option.replace("_", "-")
-    return Rejection(status, f"{rule}.{told} The server's option --{name} sets this limit.")
+    return Rejection(status, f"{rule}.{told} The server's option `{option}` sets this limit.")
 
 
 def too_many_sentences(count: int, limit: int, has_blocks: bool, status: int = 413) -> Rejection:
@@ -171,7 +170,7 @@ class Parser:
                 raise ValueError("expected a string")
             if len(value) > max_text_characters:
                 rule: Any = f"a text must have at most {max_text_characters} characters, which the "
-                rule += f"server's option --max-text-characters sets; it has {len(value)}"
+                rule += f"server's option `max_text_characters` sets; it has {len(value)}"
                 raise pydantic_core.PydanticCustomError("too_long", rule)
             return value
 

@@ -137,7 +137,7 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     folder = next(
         (candidate for candidate in folders if (candidate / "@litertjs/core").is_dir()), None
     )
-    rule = f"LiteRT.js is needed: {npm_command()}, and --npm with that folder."
+    rule = f"LiteRT.js is needed: {npm_command()}, and `npm` with that folder."
     if folder is None:
         where = f"{current} and the folders above" if npm is None else npm
         raise InputError(f"{rule} Received: none in {where}.")

@@ -68,7 +68,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, t
     content = "\ufeff" + "\r\n".join(texts["b.txt"])
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(content.encode()))
     command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={light}"]
-    command += ["--engine=ray", "--workers=1", "--chunk-lines=99"]
+    command += ["--engine=ray", "--workers=1", "--set=chunk_lines=99"]
     command += [*inputs, f"--output={output}"]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     with open(tmp_path / "log", "w") as file:

@@ -88,15 +88,15 @@ def test_a_single_broken_file_is_one_line(translate):
     [
         ("a.txt --output a.txt", "a.txt: a translation must not replace its document."),
         ("a.txt b.txt --output .", "./a.txt: a translation must not replace its document."),
-        ("a.txt c/b.txt --output c --engine ray --wrapped", "--wrapped is not allowed with"),
+        ("a.txt c/b.txt --output c --engine ray --wrapped", "`--wrapped` is not allowed with"),
         ("c/b.txt a.txt b.txt --output .", "./b.txt: a translation must not replace a document."),
         ("b.txt c/b.txt --output d", "c/b.txt: two files must not have the same name in d."),
         ("a.txt b.txt", "Several files need --output DIR"),
-        ("a.txt --json", "--json is not allowed with whole documents."),
+        ("a.txt --json", "`--json` is not allowed with whole documents."),
         ("a.txt --document-format lines", "`--document-format` must be one of lines, text, html"),
         ("--document-format page", "`--document-format` must be one of lines, text, html"),
-        ("--wrapped", "--wrapped needs files or --document-format."),
-        ("--output a", "--output needs files or --document-format."),
+        ("--wrapped", "`--wrapped` needs files or --document-format."),
+        ("--output a", "`--output` needs files or --document-format."),
         ("a.txt --beam-size 0", "`--beam-size` must"),
         ("--engine ray a.txt", "--engine ray needs --output."),
         ("--engine ray --output a", "--engine ray needs FILE."),
@@ -143,7 +143,7 @@ def test_a_document_on_stdin_may_go_to_a_file(translate, tmp_path):
 
 def test_options_of_lines_are_refused_for_a_page_with_the_way_out(translate):
     code, _, err = translate("--markup", "html", "--json", stdin=PAGE)
-    rule = "--json is not allowed with whole documents: add --document-format lines."
+    rule = "`--json` is not allowed with whole documents: add --document-format lines."
     assert (code, err) == (2, f"keras-transformer: {rule}\n")
 
 

@@ -20,7 +20,7 @@ def files(tmp_path):
 
 
 def test_every_option_of_decoding_may_be_given(call, files):
-    code, out, _, asked = call("evaluate", *files, "--long-input", "split", "--beam-size", "3")
+    code, out, _, asked = call("evaluate", *files, "--set", "long_input=split", "--beam-size", "3")
     assert code == 0
     assert json.loads(out)["bleu"] == 100.0
     assert asked == [{**ONE_SEGMENT, "long_input": "split", "beam_size": 3}]

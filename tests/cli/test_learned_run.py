@@ -106,12 +106,12 @@ def test_a_text_that_is_too_long_is_split_or_named_by_its_line(learned, capsys, 
         "between sentences, words or characters.\n"
     )
     sys.stdin.seek(0)
-    assert run([*command, "--long-input", "refuse"]) == 2
+    assert run([*command, "--set", "long_input=refuse"]) == 2
     captured = capsys.readouterr()
     assert captured.out.splitlines() == TARGETS[:2]
     *_, last = captured.err.splitlines()
     assert last.startswith("keras-transformer: stdin, line 3: A text must have at most 48 tokens")
-    assert "can be split (`--long-input=split`)" in last and "text 1" not in last
+    assert "can be split (`--set long_input=split`)" in last and "text 1" not in last
 
 
 def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp_path):

@@ -1,4 +1,3 @@
-import argparse
 import io
 import json
 import os
@@ -15,6 +14,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.cli import main, train
 from keras_transformer.cli.main import run
+from keras_transformer.cli.parser import Parser
 from keras_transformer.errors import TrainingError, VerificationError
 from keras_transformer.imports import LEVEL
 from keras_transformer.runs.model_file import save_model
@@ -64,34 +64,25 @@ def options_in(help):
     return set(re.findall(r"^  (?:-h, )?(--[\w-]+)", help, re.MULTILINE))
 
 
-def actions_of(name):
-    parser = argparse.ArgumentParser()
-    main._add_command(MODULES[name], name, parser)
-    return [action for action in parser._actions if action.help != argparse.SUPPRESS]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_on_a_page_and_help_all_has_every_option(name, capsys, monkeypatch):
+def test_help_is_short_and_has_every_option_with_a_flag_or_as_a_name_for_set(
+    name, capsys, monkeypatch
+):
+    """Each option is there once; `everything` has them as a command without rare options would."""
     monkeypatch.setenv("COLUMNS", "80")
-    short, whole = help_of(capsys, name, "--help"), help_of(capsys, name, "--help-all")
-    assert len(short.splitlines()) < 60
-    for line in (0, -1):  # example and page
-        assert short.splitlines()[line] == whole.splitlines()[line]
-    flags = {action.option_strings[0] for action in actions_of(name) if action.option_strings}
-    assert flags - {"-h"} <= options_in(whole)
-
-
-@pytest.mark.parametrize("name", main._USUAL)
-def test_a_short_help_has_required_options_and_says_where_the_others_are(name, capsys):
-    short, whole = help_of(capsys, name, "--help"), help_of(capsys, name, "--help-all")
-    actions = actions_of(name)
-    assert set(main._USUAL[name].split()) <= {action.dest for action in actions}
-    options = [action for action in actions if action.option_strings]
-    assert {action.option_strings[0] for action in options if action.required} <= options_in(short)
-    # Files that may be left out are in brackets, as argparse's usage has them.
-    assert ("[OPTION ...] FILE ...\n" in short) == ("FILE [FILE ...]" in " ".join(whole.split()))
-    rare = options_in(whole) - options_in(short)
-    assert rare and f"\n{len(rare)} more options: keras-transformer {name} --help-all\n" in short
+    help = help_of(capsys, name, "--help")
+    assert len(help.splitlines()) < 85
+    everything = Parser()
+    main._add_command(MODULES[name], name, everything)
+    flags = {action.dest: action.option_strings for action in everything._actions}
+    names = re.findall(r"describes\s+the\s+names:(.*?)\n\n", help, re.DOTALL)
+    rare = set(re.findall(r"\w+", " ".join(names)))
+    assert rare <= flags.keys() and bool(rare) == (name in main._USUAL)
+    assert set(main._USUAL.get(name, "").split()) <= flags.keys() - rare
+    set_flag = {"--set"} if rare else set()
+    usual = {forms[0] for dest, forms in flags.items() if forms and dest not in rare}
+    shown = usual - {"-h", "--verbose", "--no-compilation-cache"} | {"--help"} | set_flag
+    assert options_in(help) == shown
 
 
 @pytest.mark.parametrize(
@@ -112,8 +103,19 @@ def test_a_short_help_has_required_options_and_says_where_the_others_are(name, c
             "translate --help",
         ),
         (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.\n", "train --help"),
+        # As an option that has a flag in other commands; `--max-length` begins no other flag.
+        (
+            "evaluate --model x --top-k 5".split(),
+            "unknown option --top-k. Did you mean --set top_k=VALUE?",
+            "evaluate --help",
+        ),
+        (
+            "serve --model x --max-batch 5 --max-queues=3".split(),
+            "unknown option --max-queues. Did you mean --set max_queue=VALUE?",
+            "serve --help",
+        ),
     ],
-    ids=["command", "format", "number", "required", "plural", "unlike"],
+    ids=["command", "format", "number", "required", "plural", "unlike", "rare", "near rare"],
 )
 def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_options(
     arguments, received, help, capsys
@@ -186,8 +188,8 @@ BAD_INPUTS = {
         "corpus: is not overwritten, because there is a file that this command did not make",
     ),
     "options of sampling without it": (
-        "translate --model run --top-k 1",
-        "`--top-k` needs `--sampling`: a search does not sample. Received: top_k=1.",
+        "translate --model run --set top_k=1",
+        "`--set top_k` needs `--sampling`: a search does not sample. Received: top_k=1.",
     ),
     "more results than beams": (
         "translate --model run --beam-size 2 --n-best 3",

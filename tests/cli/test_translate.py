@@ -14,7 +14,7 @@ SPLIT = {"long_input": "split"}  # what commands do with a long line
 
 
 def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
-    code, out, err, asked = call("translate", "--top-k", "5", "--sampling", "--batch-size", "2")
+    code, out, err, asked = call("translate", "--set", "top_k=5", "--sampling", "--batch-size", "2")
     assert (code, out, err) == (0, "A B\nC\n", "")
     assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2, **SPLIT}]
 
@@ -36,12 +36,12 @@ def test_threads_are_those_of_the_model_that_is_loaded(call, recorder, monkeypat
 def test_tag_markup_and_glossary_reach_the_translator(call):
     options = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
     options += ["--from", "en", "--to", "de"]
-    _, _, _, asked = call("translate", *options, "--glossary-by", "constraints")
+    _, _, _, asked = call("translate", *options, "--set", "glossary_by=constraints")
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
     expected |= {"source_language": "en", "target_language": "de"}
     assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
-    assert (code, err) == (2, "keras-transformer: --glossary is not allowed with --stream.\n")
+    assert (code, err) == (2, "keras-transformer: `--glossary` is not allowed with --stream.\n")
 
 
 @pytest.mark.parametrize("command", ["translate", "translate --stream", "synthesize", "score"])
@@ -67,7 +67,7 @@ def test_n_best_is_a_numbered_list_and_1_is_plain_text(call):
 
 
 def test_json_is_an_object_a_line(call):
-    _, out, _, asked = call("translate", "--json", "--alignment", "--n-best", "2")
+    _, out, _, asked = call("translate", "--json", "--set", "alignment=true", "--n-best", "2")
     first, second = map(json.loads, out.splitlines())
     assert (first["line"], first["translation"]) == (1, "A B")
     assert second["alternatives"][0]["translation"] == "other"
@@ -75,32 +75,35 @@ def test_json_is_an_object_a_line(call):
 
 
 def test_stream_asks_for_one_line_after_the_other(call):
-    _, out, _, asked = call("translate", "--stream", "--sampling", "--seed", "3")
+    _, out, _, asked = call("translate", "--stream", "--sampling", "--set", "seed=3")
     assert out == "A B\nC\n"
     assert asked == [{"sampling": True, "seed": 3, **SPLIT}] * 3
-    *_, asked = call("translate", "--stream", "--tag", "2de", "--split-sentences", "--no-keep-case")
+    options = ["--tag", "2de", "--split-sentences", "--set", "keep_case=false"]
+    *_, asked = call("translate", "--stream", *options)
     assert asked[-1] == {"tag": "2de", "split_sentences": True, "keep_case": False, **SPLIT}
 
 
 def test_prefixes_come_from_their_file(call, tmp_path):
     (tmp_path / "prefixes").write_text("Ein\n\n")
-    code, _, _, asked = call("translate", "--target-prefixes", str(tmp_path / "prefixes"))
+    code, _, _, asked = call("translate", "--set", f"target_prefixes={tmp_path / 'prefixes'}")
     assert code == 0
     assert asked[-1] == {"target_prefixes": ["Ein", ""], "batch_size": None, **SPLIT}
-    code, _, err, _ = call("translate", "--target-prefixes", "nowhere")
+    code, _, err, _ = call("translate", "--set", "target_prefixes=nowhere")
     assert code == 2
     assert err == "keras-transformer: nowhere: cannot be read: No such file or directory.\n"
 
 
-CONFLICTS = [(["--alignment"], "--alignment is written only as JSON: add --json.")]
-CONFLICTS += [(["--stream", "--json"], "--json is not allowed with --stream.")]
-CONFLICTS += [(["--stream", "--n-best", "2"], "--n-best is not allowed with --stream.")]
-CONFLICTS += [(["--stream", "--markup", "html"], "--markup is not allowed with --stream.")]
-BY = ["--glossary-by", "constraints"]
-CONFLICTS += [(["--stream", *BY], "--glossary-by is not allowed with --stream.")]
-CONFLICTS += [(["--stream", "--progress"], "--progress is not allowed with --stream.")]
-CONFLICTS += [(["--stream", "--batch-size", "8"], "--batch-size is not allowed with --stream.")]
-CONFLICTS += [(["--stream", "--batch-size", "0"], "--batch-size is not allowed with --stream.")]
+CONFLICTS = [
+    (["--set", "alignment=true"], "`--set alignment` is written only as JSON: add `--json`.")
+]
+CONFLICTS += [(["--stream", "--json"], "`--json` is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--n-best", "2"], "`--n-best` is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--markup", "html"], "`--markup` is not allowed with --stream.")]
+BY = ["--set", "glossary_by=constraints"]
+CONFLICTS += [(["--stream", *BY], "`--set glossary_by` is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--progress"], "`--progress` is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--batch-size", "8"], "`--batch-size` is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--batch-size", "0"], "`--batch-size` is not allowed with --stream.")]
 
 
 @pytest.mark.parametrize(("arguments", "message"), CONFLICTS)
@@ -114,7 +117,8 @@ def test_options_that_do_not_go_together(call, arguments, message):
     [
         ("source_language", "--from"),
         ("sampling=True", "--sampling"),
-        ("long_input=truncate", "--long-input=truncate"),
+        ("long_input=truncate", "--set long_input=truncate"),
+        ("allow_unknown=True", "--set allow_unknown=true"),
     ],
 )
 def test_a_mistake_names_options_as_they_are_typed(call, recorder, monkeypatch, option, flag):
@@ -134,7 +138,7 @@ def test_a_long_line_is_split_where_a_text_can_be(call, recorder, field, value, 
     assert call("translate")[3][-1]["long_input"] == "split"
     setattr(recorder, field, value)
     assert call("translate")[3][-1]["long_input"] == expected
-    assert call("translate", "--long-input", "refuse")[3][-1]["long_input"] == "refuse"
+    assert call("translate", "--set", "long_input=refuse")[3][-1]["long_input"] == "refuse"
 
 
 class Terminal(io.StringIO):

@@ -65,9 +65,9 @@ def test_an_exporter_needs_no_more_than_files_and_a_verification(toy, make_engin
 
 def test_the_command_offers_the_format_with_its_options(toy, capsys):
     with pytest.raises(SystemExit):
-        run(["export", "--help-all"])
+        run(["export", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert ", argos, toy" in shown and ", hugging_face, toy: --early-stopping" in shown
+    assert ", argos, toy" in shown and ", hugging_face, toy: --beam-size" in shown
 
 
 ENGINE = """

@@ -3,7 +3,7 @@
 import types
 
 import pytest
-from live_server import LIMITS, Server, save_model
+from live_server import LIMITS, RARE_LIMITS, Server, save_model
 from upper_case import Engine
 
 from keras_transformer import Translator
@@ -28,6 +28,7 @@ def server(toy, tmp_path_factory):
     pytest.importorskip("ray", reason="comes with the extra [serve]")
     command = ["-m", "keras_transformer", "serve", f"--model={toy}", "--port=0"]
     command += [f"--{name}={value}" for name, value in LIMITS.items()]
+    command += [f"--set={name}={value}" for name, value in RARE_LIMITS.items()]
     running = Server(command, tmp_path_factory.mktemp("server") / "log")
     # The replica that answers 503 is to be gone.
     running.wait(lambda: running.is_ready() and len(running.replicas()) == 1)

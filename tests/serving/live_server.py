@@ -21,10 +21,10 @@ from keras_transformer.files import FORMAT_VERSION
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _BUSY_STEPS = 100_000  # about a second
 WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a model of few letters
-LIMITS = {"max-body-bytes": 200_000, "max-sentences": 50, "max-text-characters": 2000}
-LIMITS |= {"max-answer-bytes": 200_000, "max-ongoing": 24, "max-queue": 10, "max-batch-size": 8}
-LIMITS |= {"languages": "en-fr"}
-LIMITS |= {"batch-timeout": 4, "request-timeout": 30, "warm-up-tokens": 3}
+LIMITS = {"max-text-characters": 2000, "max-ongoing": 24, "max-batch-size": 8}
+LIMITS |= {"languages": "en-fr", "request-timeout": 30}
+RARE_LIMITS = {"max_body_bytes": 200_000, "max_sentences": 50, "max_answer_bytes": 200_000}
+RARE_LIMITS |= {"max_queue": 10, "batch_timeout": 4, "warm_up_tokens": 3}
 
 
 def save_model(folder, endless_text="endless"):

@@ -527,7 +527,7 @@ def check_time_of_a_body_that_does_not_come(server):
 def test_a_server_whose_process_cannot_be_replaced_ends_with_a_line(tmp_path):
     save_model(tmp_path / "toy")
     command = ["-m", "keras_transformer", "serve", f"--model={tmp_path / 'toy'}", "--port=0"]
-    command += ["--warm-up-tokens=0", "--request-timeout=2"]
+    command += ["--set=warm_up_tokens=0", "--request-timeout=2"]
     server = Server(command, tmp_path / "log")
     server.wait(lambda: server.is_ready() and len(server.replicas()) == 1)
     check_time_of_a_body_that_does_not_come(server)

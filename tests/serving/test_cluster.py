@@ -194,7 +194,7 @@ def test_two_workers_make_pairs(joined, light, tmp_path, capsys):
     lines = [f"a {word} man." for word in WORDS[:7]]
     text = tmp_path / "mono.txt"
     text.write_text("".join(line + "\n" for line in lines))
-    command = ["synthesize", "--chunk-lines=3", f"--model={light}", "--back"]
+    command = ["synthesize", "--set=chunk_lines=3", f"--model={light}", "--back"]
     command += ["--engine=ray", "--workers=2", str(text), f"--output={tmp_path / 'out'}"]
     assert run(command) == 0
     assert json.loads(capsys.readouterr().out)["lines_translated"] == 7

@@ -87,8 +87,8 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"inputs": ["a"] * 51}, "at most 50 sentences. Received: 51.*--max-sentences"),
-        ({"inputs": ["ä" * 2001]}, "at most 2000 characters.*--max-text-characters.*has 2001"),
+        ({"inputs": ["a"] * 51}, "at most 50 sentences. Received: 51.*`max_sentences`"),
+        ({"inputs": ["ä" * 2001]}, "at most 2000 characters.*`max_text_characters`.*has 2001"),
         (
             {"inputs": [{"b64": base64.b64encode(b"a" * 2001).decode()}]},
             "at most 2000 characters.*has 2001",

@@ -119,11 +119,11 @@ def test_sentences_beyond_the_limit_are_refused_with_the_option_that_sets_it(app
             error = await client.post(path, json=content)
             assert error.status_code == status
             assert error.json()["error"].endswith(
-                "299 sentences. Received: 300. The server's option --max-sentences sets this limit."
+                "299 sentences. Received: 300. The server's option `max_sentences` sets this limit."
             )
         assert (await client.post(PREDICT, json={"instances": [text]})).status_code == 200
         long = await client.post(PREDICT, content=b" " * (1 << 21))
-        assert long.status_code == 413 and "--max-body-bytes" in long.json()["error"]
+        assert long.status_code == 413 and "`max_body_bytes`" in long.json()["error"]
 
     with_client(app, talk)
 
@@ -241,8 +241,8 @@ BAD_FILES += [({}, {"file": ("a.po", b"a")}, 400, 'format not supported.*".po"')
 BAD_FILES += [({}, {"file": ("a.srt", b"a")}, 400, "a.srt: expected lines with times")]
 BAD_FILES += [({"target": "xx"}, {"file": ("a.txt", b"a")}, 400, '"xx" is not supported')]
 BAD_FILES += [({}, {"file": ("a.txt", b"\xff\xfe\xfd")}, 400, "a.txt.*: ")]
-BAD_FILES += [({}, {"file": ("a.txt", b"a" * 9000)}, 413, "--max-body-bytes")]
-BAD_FILES += [({}, {"file": ("a.txt", b"Two dogs. A cat. " * 20)}, 413, "--max-sentences")]
+BAD_FILES += [({}, {"file": ("a.txt", b"a" * 9000)}, 413, "`max_body_bytes`")]
+BAD_FILES += [({}, {"file": ("a.txt", b"Two dogs. A cat. " * 20)}, 413, "`max_sentences`")]
 
 
 @pytest.mark.parametrize(("fields", "files", "status", "says"), BAD_FILES)
@@ -514,7 +514,7 @@ def test_the_time_of_a_request_begins_before_its_body(app_of, path):
     app = app_of(request_timeout=0.1, languages="en-fr")
     answer = ask(app, "POST", path, content=endless())
     assert answer.status_code == 504 and time.monotonic() - started < 10
-    rule = "No answer within 0.1 seconds. The server's option --request-timeout sets this limit."
+    rule = "No answer within 0.1 seconds. The server's option `request_timeout` sets this limit."
     assert answer.json() == {"error": rule}
 
 

@@ -59,7 +59,7 @@ def synthesize(capsys, *arguments):
 
 @pytest.mark.parametrize("back", [False, True])
 def test_each_hypothesis_is_a_pair_with_a_score_that_a_recipe_takes(upper, tmp_path, capsys, back):
-    options = ["--back"] * back + ["--n-best", "2", "--chunk-lines", "2"]
+    options = ["--back"] * back + ["--n-best", "2", "--set", "chunk_lines=2"]
     code, report = synthesize(capsys, "mono.de", "--output", "out", *options)
     assert code == 0 and report["lines_translated"] == 6
     pairs, scores = [], []
@@ -94,7 +94,7 @@ def test_the_corpora_of_a_recipe_have_names_of_their_own(upper, tmp_path, capsys
 
 def test_an_interrupted_command_continues_where_it_stopped(upper, tmp_path, capsys):
     (tmp_path / "more.de.gz").write_bytes(gzip.compress(b"a\nb\nc\n"))
-    arguments = ["mono.de", "more.de.gz", "--chunk-lines", "2", "--n-best", "2"]
+    arguments = ["mono.de", "more.de.gz", "--set", "chunk_lines=2", "--n-best", "2"]
     assert synthesize(capsys, *arguments, "--output", "whole")[0] == 0
     upper.interrupted_at, upper.seen = "Fünf.", []
     assert synthesize(capsys, *arguments, "--output", "out")[0] == 130
@@ -119,7 +119,8 @@ def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
         assert capsys.readouterr().out == pairs
 
 
-MISTAKES = [(["--workers", "2"], "--workers needs --engine ray.")]
+MISTAKES = [(["--workers", "2"], "`--workers` needs --engine ray.")]
+MISTAKES += [(["--set", "ray_address=a"], "`--set ray_address` needs --engine ray.")]
 MISTAKES += [(["mono.de"], "FILE and --output need each other")]
 MISTAKES += [(["--engine", "ray"], "--engine ray needs both.")]
 

@@ -146,8 +146,8 @@ def test_the_command_writes_a_folder_that_translates_as_the_run(tmp_path, capsys
         f"Next: spm_encode --model {output}/source.spm --output_format piece < in.txt | "
         f"marian-decoder --config {output}/decoder.yml | spm_decode --model {output}/target.spm; "
     ) in captured.out
-    assert run([*options, "--overwrite", "--length-normalization", "gnmt"]) == 2
-    assert "`--length-normalization` 'marian'" in capsys.readouterr().err
+    assert run([*options, "--overwrite", "--set", "length_normalization=gnmt"]) == 2
+    assert "`--set length_normalization` 'marian'" in capsys.readouterr().err
 
 
 def test_the_tolerance_of_bfloat16_is_wider_as_an_import_computes_in_float32(monkeypatch):
