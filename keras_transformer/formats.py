@@ -142,10 +142,6 @@ FORMATS = {row.name: row for row in _ROWS}
 """The formats by their names."""
 PAIR_FILES = {"tmx": "corpora.translation_memory:TranslationMemory"}
 """Classes of files of sentence pairs, by their key in a recipe; see `data.pairs.PairFile`."""
-ATTENTION_IMAGES = "analysis.tensorboard:attention_summary"
-"""Function of the pictures of attention that a training shows in TensorBoard."""
-CHECK_PLOTS = "analysis.tensorboard:check_plots"
-"""Function that checks, before a training, that pictures can be made."""
 LEARN_SHORTLIST = "corpora.learn_shortlist:learn_shortlist"
 """Function that learns the shortlist of a run from its training pairs."""
 IMPORTED_NAME = re.compile(r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII)

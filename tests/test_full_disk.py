@@ -76,17 +76,9 @@ def demo_data(folder):
 
 def curves(folder):
     pytest.importorskip("tensorboard", reason="needs TensorFlow's TensorBoard")
-    (folder / "recipe.yaml").write_text("data:\n" * 99)
-    paths = {"tensorboard": folder / "tensorboard", "recipe_file": folder / "recipe.yaml"}
-    datasets = {"train": types.SimpleNamespace(real_token_share=0.5)}
-    files = types.SimpleNamespace(**paths)
-    callback = TensorBoard(types.SimpleNamespace(folder=files, history=[], datasets=datasets))
-
-    def add():
-        callback.on_train_begin()
-        callback._add_curves(1, {"loss": 0.5})
-
-    return add
+    files = types.SimpleNamespace(tensorboard=folder / "tensorboard")
+    history = [{"epoch": epoch, "loss": 0.5} for epoch in range(1, 9)]
+    return TensorBoard(types.SimpleNamespace(folder=files, history=history)).on_train_begin
 
 
 FULL_DISKS = [(sample_pairs, 99, r"samples\.tsv"), (model, 99, r"model\.keras")]

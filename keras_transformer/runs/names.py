@@ -45,7 +45,7 @@ OWNED = "|".join(
     + [
         rf"{CHECKPOINTS}/(epoch|best)-\d+\.(keras|npz)",
         rf"{CHECKPOINTS}/step-\d+-\d+\.(keras|npz|json)",
-        rf"{TENSORBOARD}/(train|validation|attention)/events\.out\.tfevents\.[^/]*",
+        rf"{TENSORBOARD}/(train|validation)/events\.out\.tfevents\.[^/]*",
     ]
 )
 """Regular expression of the paths of a run's files, which `--overwrite` may remove."""

@@ -8,7 +8,6 @@ import keras
 
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.errors import is_terminal, show
-from keras_transformer.formats import CHECK_PLOTS, load
 from keras_transformer.memory import giving_back, is_large
 from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import check_tokenizer
@@ -59,8 +58,6 @@ def train(
         TrainingError: The loss is NaN or infinite; the last good checkpoint and the best model
             remain. Or another host has ended.
     """
-    if recipe.training.attention_images:
-        load(CHECK_PLOTS)()
     check_tokenizer(recipe.data.bleu_tokenizer)
     recipe.check_files()
     with host.convert_peer_errors():
@@ -146,14 +143,13 @@ def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
         callbacks.append(run_callbacks.StartLine(run, compilation))
     if training.selects_by_translations or len(run.datasets) > 2:
         callbacks.append(run_callbacks.TranslationMetrics(run))
-    callbacks.append(TensorBoard(run))
     if run.start.step or training.checkpoint_every_minutes is not None:
         callbacks.append(run_callbacks.StepCheckpoints(run))
     if not has_bar:
         callbacks.append(run_callbacks.EpochLine(run))
     if training.sample_translations:
         callbacks.append(run_callbacks.SampleTranslations(run))
-    callbacks.append(run_callbacks.CommitEpoch(run))
+    callbacks += [run_callbacks.CommitEpoch(run), TensorBoard(run)]
     if run.start.step:
         callbacks.append(run_callbacks.RestoreRawWeights())
     return callbacks  # Keras adds its bar at the end, which shows what callbacks add to the logs.

@@ -40,7 +40,7 @@ class Prepared:
         datasets: Batches by part, `train` and `validation`.
         reports: Filter statistics by part.
         digests: Checksums of the texts; see `Corpus.digests`.
-        validation: `(source, reference)` texts for BLEU, samples and heat maps.
+        validation: `(source, reference)` texts for BLEU and samples.
         validation_names: Name of the corpus of each of these pairs; empty for a single corpus.
         validation_directions: Codes of the languages of each of these pairs, where the engine needs
             them; otherwise empty.

@@ -423,12 +423,6 @@ class TrainingSection:
     sample_translations: int = option(
         3, "Number of validation sentences that are translated after each epoch.", ge=0
     )
-    attention_images: int | None = option(
-        None,
-        "Number of epochs between heat maps of the first validation pair's attention in "
-        "TensorBoard, with the extra `plots`; null: none.",
-        ge=1,
-    )
     dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
         "float32",
         "Precision of the arithmetic. mixed_bfloat16 with `jit_compile: false` is faster for "
@@ -485,14 +479,10 @@ _PARTS = "train", "validation"
 # Options, or values of options, that some kinds of model do not have, and the reasons.
 _NEEDS_TWO_TEXTS = "needs a source and a target, but a language model has only one text."
 _NOT_OF_A_KIND = {
-    "recurrent": {
-        "training.attention_images": "shows attention heads, which a recurrent model does not have."
-    },
     "language_model": {
         "text.placeholders": _NEEDS_TWO_TEXTS,
         "text.joint: false": _NEEDS_TWO_TEXTS,
         "text.turn_separator": _NEEDS_TWO_TEXTS,
-        "training.attention_images": _NEEDS_TWO_TEXTS,
         "data.bleu_tokenizer": _NEEDS_TWO_TEXTS,
         "training.shortlist": _NEEDS_TWO_TEXTS,
         "training.select_by: bleu": _NEEDS_TWO_TEXTS,
@@ -502,7 +492,6 @@ _NOT_OF_A_KIND = {
         "text.placeholders": "needs a model that writes text.",
         "data.glossary": "needs a model that writes text.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
-        "training.attention_images": "needs cross-attention, which a classifier does not have.",
         "data.bleu_tokenizer": "needs a model that writes text.",
         "training.shortlist": "needs a model that writes text.",
         "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",

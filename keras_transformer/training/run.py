@@ -44,7 +44,7 @@ class Run:
         is_resumed: Whether the run continues from its folder.
         tokenizers: Tokenizers of source and target.
         datasets: Batches by part, `train` and `validation`.
-        validation: `(source, reference)` texts for BLEU, samples and heat maps.
+        validation: `(source, reference)` texts for BLEU and samples.
         model: Compiled model in training, from `begin` on, like `engine`.
         engine: Engine of this model.
         start: State from which `fit` continues.

@@ -14,7 +14,6 @@ _FREE = {
     "checkpoint_every_minutes",
     "keep_checkpoints",
     "sample_translations",
-    "attention_images",
     "shortlist",
     # Texts are compared by their checksums, so that they may be moved.
     "folder",

@@ -172,7 +172,7 @@ def test_only_files_of_a_run_are_replaced(run):
     made = "data.json history.csv samples.txt samples.tsv metrics.json".split()
     made += [".metrics.partial.json", "checkpoints/epoch-0001.keras"]
     made += ["checkpoints/.best-10000.partial.keras"]
-    made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
+    made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "validation")]
     made += ["tensorboard/validation/x"]
     for name in made:
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -158,8 +158,7 @@ def test_each_file_that_a_run_writes_is_a_runs_and_no_other(tmp_path):
             files += [run.checkpoint_file(epoch), step, step.with_suffix(".json")]
     files += [tmp_path / f"{name}tokenizer.model" for name in ("", "source_", "target_")]
     files += [
-        run.tensorboard / part / "events.out.tfevents.1.host"
-        for part in ("train", "validation", "attention")
+        run.tensorboard / part / "events.out.tfevents.1.host" for part in ("train", "validation")
     ]
     (tmp_path / "tokenizer.model").touch()
     owned = run.owned()

@@ -223,9 +223,7 @@ def test_a_label_that_is_not_trained_is_one_line(labelled, tmp_path, first, name
     assert str(error.value).endswith(expected)
 
 
-@pytest.mark.parametrize(
-    "option", [{"select_by": "bleu"}, {"select_by": "chrf"}, {"attention_images": 1}]
-)
+@pytest.mark.parametrize("option", [{"select_by": "bleu"}, {"select_by": "chrf"}])
 def test_training_options_that_need_written_text_are_refused_for_a_classifier(labelled, option):
     values = labelled.to_dict()
     values["training"] |= option

@@ -113,7 +113,7 @@ def test_a_run_is_resumed_with_moved_files_and_no_other_corpora(index, tmp_path)
 
 _FREE = [("training", "early_stopping_patience", 3)]
 _FREE += [("training", "checkpoint_every_minutes", 5.0), ("training", "keep_checkpoints", 7)]
-_FREE += [("training", "sample_translations", 3), ("training", "attention_images", 2)]
+_FREE += [("training", "sample_translations", 3)]
 _FREE += [("training", "shortlist", True), ("training", "epochs", 9)]
 
 

@@ -1,9 +1,7 @@
 import dataclasses
-import importlib.util
 import math
 import re
 import shutil
-import sys
 from unittest import mock
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 from shared_training import SharedModel, prepared_of
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from keras_transformer.analysis.tensorboard import attention_summary
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
@@ -50,7 +47,6 @@ def finished(tmp_path_factory, shared):
     corpus = write_corpus(base / "corpus")
     options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
     options |= {"jit_compile": False, "shortlist": True}
-    options["attention_images"] = 2 if importlib.util.find_spec("matplotlib") else None
     return train(recipe(corpus, **options), base / "run", run_class=shared.run_class())
 
 
@@ -112,60 +108,23 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
     assert math.isclose(logs["loss"], best["val_loss"], rel_tol=1e-4)
 
 
-@pytest.fixture
-def events(finished):
-    """`events(part)`: what TensorBoard reads, and the names of its curves."""
+def test_tensorboard_reads_the_history_as_curves(finished):
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator",
         reason="needs TensorFlow's TensorBoard",
     )
-
-    def events(part):
-        read = accumulator.EventAccumulator(str(finished.tensorboard / part), {"images": 0})
-        read.Reload()
-        return read, set(read.Tags()["tensors"]) | set(read.Tags()["scalars"])
-
-    return events
-
-
-def test_tensorboard_gets_every_curve_and_the_recipe(events):
-    (train_events, names), (_, validation_names) = events("train"), events("validation")
-    curves = {"loss", "token_accuracy", "perplexity"}
-    assert curves <= names & validation_names
-    assert {"learning_rate", "tokens_per_second", "gradient_norm", "padding_share"} <= names
-    (text,) = train_events.Tensors("recipe")[0].tensor_proto.string_val
-    assert "    ema_momentum: 0.9" in text.decode()
-
-
-def test_the_attention_of_one_pair_is_in_tensorboard_every_few_epochs(events):
-    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
-    read, _ = events("attention")
-    kinds = [f"attention/{kind}" for kind in ("cross", "decoder", "encoder")]
-    assert sorted(read.Tags()["images"]) == kinds
-    for kind in kinds:
-        (image,) = read.Images(kind)
-        assert image.step == 2 and image.encoded_image_string.startswith(b"\x89PNG")
-        assert min(image.width, image.height) > 100
-
-
-IMAGES = [({"positions": "learned", "max_length": 48}, {"encoder", "decoder", "cross"})]
-IMAGES += [({"decoder": "ssru"}, {"encoder", "cross"})]
-
-
-@pytest.mark.parametrize(("fields", "kinds"), IMAGES)
-def test_images_show_the_attention_and_tokens_that_a_model_has(finished, tmp_path, fields, kinds):
-    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
-    values = recipe_values(tmp_path)
-    values["data"]["max_length"] = 48
-    values["model"] |= fields
-    pair = PAIRS[0][0] * 9, PAIRS[0][1] * 9
-    fields = {"tokenizers": finished.tokenizers(), "validation": [pair]}
-    run = Run(prepared_of(Recipe.from_dict(values), **fields), finished, SINGLE_HOST)
-    images = attention_summary(run._new_model(), run.tokenizers, run.validation[0]).value
-    assert {image.tag for image in images} == {f"attention/{kind}" for kind in kinds}
-    values = {"model": {"kind": "recurrent"}, "training": {"attention_images": 1}}
-    with pytest.raises(InputError, match="heads, which a recurrent model does not have"):
-        Recipe.from_dict(values)
+    curves = {}
+    for part, prefix in (("train", ""), ("validation", "val_")):
+        events = accumulator.EventAccumulator(str(finished.tensorboard / part))
+        events.Reload()
+        for name in events.Tags()["tensors"]:
+            points = events.Tensors(name)
+            curves[prefix + name] = [(p.step, p.tensor_proto.float_val[0]) for p in points]
+    rows = finished.history()
+    names = "learning_rate gradient_norm tokens_per_second loss val_loss val_token_accuracy".split()
+    assert set(names) <= curves.keys() == rows[0].keys() - {"epoch"}
+    for name, points in curves.items():
+        assert points == [(row["epoch"], np.float32(row[name])) for row in rows]
 
 
 def test_the_seed_decides_the_weights_of_a_new_model(finished, tmp_path):
@@ -178,15 +137,6 @@ def test_the_seed_decides_the_weights_of_a_new_model(finished, tmp_path):
     first = weights(3)
     np.testing.assert_array_equal(weights(3), first)
     assert np.mean(weights(5) != first) > 0.5  # Biases begin with zeros.
-
-
-def test_images_without_matplotlib_name_the_extra_before_any_work(tmp_path, corpus, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        InputError, match=r"attention_images`, is needed .*pip install .*matplotlib>="
-    ):
-        train(recipe(corpus, attention_images=1), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_is_not_replaced_unasked_nor_by_a_run_made_from_its_files(finished, tmp_path):
@@ -314,7 +264,7 @@ UNFIT += [("model", {"kind": "classifier"}, "model.kind='classifier' instead of 
 @pytest.mark.parametrize(("section", "changes", "message"), UNFIT)
 def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
     values = finished.recipe().to_dict()
-    values["training"] |= {"start_from": str(finished.path), "attention_images": None}
+    values["training"] |= {"start_from": str(finished.path)}
     values["training"]["shortlist"] = False
     values[section] = changes if "kind" in changes else {**values[section], **changes}
     with pytest.raises(InputError, match=message):
@@ -327,7 +277,7 @@ def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, chang
 def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     finished, shared, tmp_path, has_section, capsys
 ):
-    few = {"attention_images": None, "sample_translations": 0, "shortlist": False, "epochs": 1}
+    few = {"sample_translations": 0, "shortlist": False, "epochs": 1}
     options = {"run_class": shared.run_class()}
     start = shutil.copytree(finished.path, tmp_path / "imported")
     values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
@@ -418,7 +368,7 @@ def test_a_resumed_run_keeps_its_origin_and_the_learning_rate_of_its_first_numbe
     start = shutil.copytree(finished.path, tmp_path / "imported")
     RunFiles(start).write_sections({**values, "origin": origin})
     rates = dict.fromkeys(("warmup_steps", "learning_rate_scale", "peak_learning_rate"))
-    values["training"] |= {"start_from": str(start), "attention_images": None, **rates}
+    values["training"] |= {"start_from": str(start), **rates}
     values["training"]["shortlist"] = False
     where = Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST
     run = Run(preparing.prepare(*where, DevicePlan()), *where[1:], DevicePlan())
