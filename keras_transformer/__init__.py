@@ -45,7 +45,7 @@ _REGISTERED = {
     ),
     "layers.recurrent_attention": ("Attention",),
     "layers.ssru": ("SSRU",),
-    "losses": ("RDropCrossEntropy", "SmoothedCrossEntropy"),
+    "losses": ("SmoothedCrossEntropy",),
     "metrics": ("Perplexity", "TokenAccuracy", "TokenLoss"),
     "models.recurrent": ("RecurrentTranslator",),
     "models.stacks": ("Decoder", "Encoder", "TurnEncoder"),

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.ids import PAD_ID
 from keras_transformer.layers.masks import fits, vocabulary_mask
-from keras_transformer.options import check, check_choice, check_ids, check_rate, values_of
+from keras_transformer.options import check_choice, check_ids, check_rate, values_of
 
 
 def token_losses(
@@ -155,10 +155,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         Sums over several batches or hosts are divided once, at the end.
         """
         labels, weights = labels_and_weights(y_true, y_pred, self.ignore_id, sample_weight)
-        return ops.sum(self._token_losses(labels, y_pred) * weights), ops.sum(weights)
-
-    def _token_losses(self, labels, logits):  # --> [batch, length]
-        return token_losses(labels, logits, self.label_smoothing)
+        losses = token_losses(labels, y_pred, self.label_smoothing)  # --> [batch, length]
+        return ops.sum(losses * weights), ops.sum(weights)
 
     def get_config(self):
         return {
@@ -167,46 +165,3 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             "ignore_id": self.ignore_id,
             "reduction": self.reduction,
         }
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
-class RDropCrossEntropy(SmoothedCrossEntropy):
-    """Smoothed cross-entropy of two passes under different dropouts, and their divergence.
-
-    This is half of the paper's loss of a token: the mean of both cross-entropies, plus `weight / 4`
-    times the sum of the divergences KL(p1‖p2) and KL(p2‖p1) of the two distributions.
-
-    Args:
-        weight: The paper's alpha, above 0.
-        **kwargs: Arguments of `SmoothedCrossEntropy`.
-
-    Call arguments:
-        y_true: Integer `(2 * batch, length)`: the second half repeats the first
-            (`ParallelDataset(copies=2)`).
-        y_pred: Logits, float `(2 * batch, length, vocabulary)`.
-        sample_weight: See `SmoothedCrossEntropy`.
-
-    Raises:
-        ValueError: `weight` is not above 0.
-
-    Reference: Liang et al. 2021 (arXiv:2106.14448).
-    """
-
-    def __init__(self, weight: float = 5.0, **kwargs: Any):
-        super().__init__(**{"name": "r_drop_cross_entropy", **kwargs})
-        check("weight", weight, "above 0", (int, float))
-        self.weight = weight
-
-    def _token_losses(self, labels, logits):
-        logits = ops.cast(logits, "float32")
-        first, second = ops.split(logits, 2, axis=0)  # --> [batch, length, vocabulary]
-        # The sum over (p1 - p2) · (log p1 - log p2). Logits may replace log p: both differ by one
-        # number per token, and p1 - p2 sums to 0.
-        divergence = ops.sum(
-            (ops.softmax(first) - ops.softmax(second)) * (first - second), axis=-1
-        )  # --> [batch, length]
-        divergence = ops.tile(divergence, (2, 1))
-        return super()._token_losses(labels, logits) + self.weight / 4 * divergence
-
-    def get_config(self):
-        return {**super().get_config(), "weight": self.weight}

@@ -1,6 +1,6 @@
 """Batches of parallel ids for `model.fit`: few static shapes, and a new order in every epoch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +35,6 @@ class ParallelDataset:
         pairs: Tokenized pairs.
         batch_tokens: Maximum number of positions of a batch on one side, including padding.
         max_shapes: Maximum number of shapes; XLA compiles each shape once.
-        copies: Number of copies of all rows in a batch, one below the other. The attributes count
-            one copy.
         accumulation_steps: Number of batches per optimizer step. If it is above 1, batches have a
             third part, sample weights, float32 `(batch,)`. With them the mean of the gradients of
             the batches' *sums* is the gradient of the mean over all tokens of the step. Batches of
@@ -89,7 +87,6 @@ class ParallelDataset:
         batch_tokens: int = 4096,
         max_shapes: int = 8,
         *,
-        copies: int = 1,
         accumulation_steps: int = 1,
         host: int = 0,
         hosts: int = 1,
@@ -97,20 +94,15 @@ class ParallelDataset:
         with_sources: bool = True,
         **options: Any,
     ):
-        check_positive(copies=copies, accumulation_steps=accumulation_steps)
-        check_positive(hosts=hosts, shards=shards)
+        check_positive(accumulation_steps=accumulation_steps, hosts=hosts, shards=shards)
         check("host", host, "an index below `hosts`", int, 0, hosts - 1)
         self.plan = BatchPlan(pairs, batch_tokens, max_shapes, accumulation_steps, **options)
         self.pairs, self.shapes = pairs, self.plan.shapes
         self.steps_per_epoch = self.plan.steps_per_epoch
         self.accumulation_steps = accumulation_steps
-        self._copies, self._shards = copies, shards
+        self._shards = shards
         self._last_step: tuple[Any, list[tuple[Ids, ...]]] = None, []
-        # Changes of each array of a batch, in this order: copies of all rows, rows of this host.
-        self._transforms: list[Callable[[Ids], Ids]] = [
-            lambda array: np.tile(array, (copies, 1)),
-            lambda array: np.split(array, hosts)[host],
-        ]
+        self._host, self._hosts = host, hosts
         self._with_sources = with_sources
         if not with_sources:
             self._inputs = 1
@@ -145,14 +137,12 @@ class ParallelDataset:
     def _batch(self, plan, step, epoch):
         first = step // self.accumulation_steps * self.accumulation_steps
         batches = self._batches_of_step(plan, first, epoch)
-        arrays = batches[step - first]
-        for transform in self._transforms:
-            arrays = tuple(map(transform, arrays))
-        inputs, labels = arrays[-1 - self._inputs : -1], arrays[-1]
+        arrays = [np.split(array, self._hosts)[self._host] for array in batches[step - first]]
+        inputs, labels = tuple(arrays[-1 - self._inputs : -1]), arrays[-1]
         if self.accumulation_steps == 1:
             return inputs, labels
         tokens = sum(np.count_nonzero(rows[-1] != self._no_label) for rows in batches)
-        weight = len(batches) / (tokens * self._copies)
+        weight = len(batches) / tokens
         return inputs, labels, np.full(len(labels), weight, "float32")
 
     def _batches_of_step(self, plan, first, epoch):

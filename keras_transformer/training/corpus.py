@@ -376,7 +376,6 @@ class Corpus:
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,
-            copies=1 if training.r_drop is None else 2,
             accumulation_steps=training.accumulation_steps if is_training else 1,
             host=host.index,
             hosts=host.count,

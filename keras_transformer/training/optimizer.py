@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.ids import BOS_ID
-from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
+from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training.recipe import WARMUP_STEPS, TrainingSection
@@ -36,7 +36,7 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
     options["reduction"] = "sum" if accumulation_steps > 1 else "sum_over_batch_size"
     model.compile(
         optimizer=optimizer,
-        loss=_loss(training, options),
+        loss=SmoothedCrossEntropy(**options),
         metrics=[TokenLoss(smoothing, ignored), TokenAccuracy(ignored), Perplexity(ignored)],
         jit_compile=training.jit_compile,
     )
@@ -84,12 +84,6 @@ def warmup_advice(
         f"training.warmup_steps={warmup_steps}: the learning rate will not reach its peak. "
         f"Values that fit: {', or '.join(values)}."
     )
-
-
-def _loss(training, options):
-    if training.r_drop is not None:
-        return RDropCrossEntropy(training.r_drop, **options)
-    return SmoothedCrossEntropy(**options)
 
 
 # The name in checkpoints.

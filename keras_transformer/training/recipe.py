@@ -374,12 +374,6 @@ class TrainingSection:
     label_smoothing: float = option(
         0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
     )
-    r_drop: float | None = option(
-        None,
-        "Weight of the symmetric divergence between two passes of a batch under two dropouts "
-        "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
-        gt=0,
-    )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
     clip_norm: float | None = option(
         None, "Maximum norm of gradients, which are scaled down to it; null: no limit.", gt=0

@@ -130,14 +130,8 @@ def test_the_shapes_of_an_epochs_steps_are_those_of_its_batches():
         assert dataset.step_shapes(epoch, start) == expected and len(set(expected)) == 3
 
 
-def test_the_attributes_count_one_copy():
-    once, twice = (ParallelDataset(random_pairs(400)[0], copies=copies) for copies in (1, 2))
-    assert once.real_tokens == twice.real_tokens
-    assert once.real_token_share == twice.real_token_share
-
-
 @pytest.mark.parametrize("steps", [2, 3])
-@pytest.mark.parametrize("options", [{}, {"rates": [0.7]}, {"rates": [2.3], "copies": 2}])
+@pytest.mark.parametrize("options", [{}, {"rates": [0.7]}, {"rates": [2.3]}])
 def test_accumulated_batches_weigh_by_the_tokens_of_their_step(options, steps):
     pairs, options = random_pairs(20)[0], {"batch_tokens": 20, **options}
     pairs.target_flat[::3] = UNK_ID  # tokens without a weight
@@ -169,7 +163,7 @@ def test_each_batch_of_a_step_is_the_same_whatever_was_read_before_it():
 
 
 OUT_OF_RANGE = [("seed", value) for value in (-1, 0.5, None, True)] + [("host", 1)]
-OUT_OF_RANGE += [(name, 0) for name in ("copies", "accumulation_steps", "hosts", "shards")]
+OUT_OF_RANGE += [(name, 0) for name in ("accumulation_steps", "hosts", "shards")]
 
 
 @pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
@@ -246,22 +240,20 @@ def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():
     model.fit(dataset.to_py_dataset(), shuffle=False, **part, verbose=0)
 
 
-@pytest.mark.parametrize("copies", [1, 2])
-def test_the_rows_of_all_hosts_together_are_the_batch(copies):
+def test_the_rows_of_all_hosts_together_are_the_batch():
     rows = [[5 + row] * (1 + row % 3) for row in range(9)]
     pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
-    options = dict(shapes=[(3, 2), (5, 4)], copies=copies)
+    options = dict(shapes=[(3, 2), (5, 4)])
     hosts = [ParallelDataset(pairs, **options, host=i, hosts=2, shards=4) for i in range(2)]
     whole = ParallelDataset(pairs, **options).batches(epoch=1)
     for batch, *parts in zip(whole, *(host.batches(epoch=1) for host in hosts), strict=True):
         sides = [(inputs[0], labels) for inputs, labels in (batch, *parts)]
         for expected, *host_rows in zip(*sides, strict=True):
             assert len(host_rows[0]) == len(host_rows[1])
-            together = np.concatenate(host_rows).reshape(copies, -1, expected.shape[1])
-            assert together.shape[1] % 4 == 0  # of each copy, so that halves stay halves
-            size = len(expected) // copies
-            np.testing.assert_array_equal(together[:, :size].reshape(expected.shape), expected)
-            assert not together[:, size:].any()
+            together = np.concatenate(host_rows)
+            assert len(together) % 4 == 0
+            np.testing.assert_array_equal(together[: len(expected)], expected)
+            assert not together[len(expected) :].any()
 
 
 def test_a_label_is_a_target_of_one_token_and_padding_has_none():

@@ -22,7 +22,7 @@ def _pairs(is_labels=False):
     return EncodedPairs(*sides, np.array(_LINES), {"a": 4, "b": 5, "c": 2})
 
 
-def _expected(dataset, epoch, step, copies, host, hosts, accumulation, with_sources, is_labels):
+def _expected(dataset, epoch, step, host, hosts, accumulation, with_sources, is_labels):
     """Batch `step` by the docstring, from the plan's rows."""
     pairs, plan = dataset.pairs, dataset.plan.batches(epoch)
     batch = plan[step]
@@ -38,7 +38,7 @@ def _expected(dataset, epoch, step, copies, host, hosts, accumulation, with_sour
         reads = [padded([] if target is None else [1, *target]) for _, target in ids]
         writes = [padded([] if target is None else [*target, 2]) for _, target in ids]
         arrays = [sources, reads, writes] if with_sources else [reads, writes]
-    arrays = [np.split(np.array(array * copies), hosts)[host] for array in arrays]
+    arrays = [np.split(np.array(array), hosts)[host] for array in arrays]
     if accumulation == 1:
         return arrays
     first = step - step % accumulation
@@ -46,7 +46,7 @@ def _expected(dataset, epoch, step, copies, host, hosts, accumulation, with_sour
     tokens = sum(
         1 if is_labels else len(pairs.target(row)) + 1 for one in group for row in one.rows
     )
-    return [*arrays, np.full(len(arrays[0]), len(group) / (tokens * copies), "float32")]
+    return [*arrays, np.full(len(arrays[0]), len(group) / tokens, "float32")]
 
 
 def _flat(batch):
@@ -56,16 +56,13 @@ def _flat(batch):
 
 @pytest.mark.tensorflow
 @pairwise(
-    copies=[1, 2],
     hosts=[1, 2],
     accumulation=[1, 2, 3],
     start=[0, 2],
     kind=["pairs", "targets", "labels"],
     shuffle=[True, False],
 )
-def test_batches_of_every_kind_are_the_rows_of_the_plan(
-    copies, hosts, accumulation, start, kind, shuffle
-):
+def test_batches_of_every_kind_are_the_rows_of_the_plan(hosts, accumulation, start, kind, shuffle):
     is_labels, with_sources = kind == "labels", kind != "targets"
     dataset_class = LabelledDataset if is_labels else ParallelDataset
     for host in range(hosts):
@@ -73,7 +70,6 @@ def test_batches_of_every_kind_are_the_rows_of_the_plan(
             _pairs(is_labels),
             15,
             2,
-            copies=copies,
             host=host,
             hosts=hosts,
             shards=hosts,
@@ -81,7 +77,7 @@ def test_batches_of_every_kind_are_the_rows_of_the_plan(
             with_sources=with_sources,
             shuffle=shuffle,
         )
-        options = copies, host, hosts, accumulation, with_sources, is_labels
+        options = host, hosts, accumulation, with_sources, is_labels
         steps = range(start, dataset.steps_per_epoch)
         expected = [
             [_expected(dataset, epoch, step, *options) for step in steps] for epoch in (0, 1)
