@@ -32,7 +32,6 @@ _RECIPE = {
         "learning_rate_scale": 1.0,
         "label_smoothing": 0.05,
         "ema_momentum": 0.99,
-        "keep_checkpoints": 1,
     },
     "decoding": {"beam_size": 2, "max_source_length": 64, "max_target_length": 32},
 }

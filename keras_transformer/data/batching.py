@@ -5,7 +5,7 @@ examples go into a few length buckets, whose edges give the least padding for th
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -122,27 +122,6 @@ def plan_batches(
     if rng is not None:
         plan = [plan[position] for position in rng.permutation(len(plan))]
     return plan
-
-
-def epoch_rates(
-    sizes: Mapping[str, int], weights: Mapping[str, float], temperature: float = 1.0
-) -> list[float] | None:
-    """Returns how often an epoch takes each pair of each corpus; None means once.
-
-    The number of pairs of a corpus is proportional to `weight · size^(1 / temperature)`, and the
-    total number is `Σ weight · size`.
-
-    >>> rates = epoch_rates({"a": 800, "b": 200}, {"a": 1, "b": 1}, temperature=2)
-    >>> [round(rate, 2) for rate in rates]
-    [0.83, 1.67]
-    """
-    counts = np.array(list(sizes.values()), float)
-    corpus_weights = np.array([weights[name] for name in sizes])
-    if np.all(corpus_weights == 1) and (temperature == 1 or len(counts) == 1):
-        return None
-    shares = corpus_weights * counts ** (1 / temperature)
-    pairs = shares * np.sum(corpus_weights * counts) / max(np.sum(shares), 1e-9)
-    return (pairs / np.maximum(counts, 1)).tolist()
 
 
 def draw_epoch(

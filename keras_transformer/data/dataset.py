@@ -50,7 +50,7 @@ class ParallelDataset:
             of each epoch, on every machine. `shapes`: shapes to use instead of choosing them, such
             as the training set's, so that validation compiles no other shapes. `batch_tokens` and
             `max_shapes` then do nothing. `rates`: how often an epoch takes each pair of each of
-            `pairs.corpora`, see `epoch_rates`; by default once. `noise`: noise on a share of the
+            `pairs.corpora`; by default once. `noise`: noise on a share of the
             pairs, which depends on `seed`, epoch and pair. A pair that would get too long for its
             shape stays unchanged; the attributes count pairs without noise. `max_length`: maximum
             length of the shapes that noisy pairs need; by default `batch_tokens`.

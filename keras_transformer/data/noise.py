@@ -16,6 +16,8 @@ from keras_transformer.text.tags import TAG
 _SAMPLE = 500  # pairs that show how much longer noise makes a text
 _NEARLY_ALL = 0.95
 _WORDS_PER_TYPO = 6
+# Most probable tokenizations that `subwords` samples from, and the exponent of their probabilities.
+_TOKENIZATIONS, _ALPHA = 16, 0.2
 # Noise does not change tags, also of imported models, placeholders, addresses and fields.
 _UNCHANGED = regex.compile(rf"(<[^<>\s]+>|{TAG.pattern}|{ITEM.pattern})", regex.V1)
 _SIGN = r"[\p{Terminal_Punctuation}…]"
@@ -38,15 +40,6 @@ class Noise:
     typos: float = _share("whose source has a typo in about every sixth word")
     no_punctuation: float = _share("without punctuation, both sides")
     subwords: float = _share("whose source has other subword tokens, sampled")
-    subword_nbest: int = option(
-        16, "Number of the most probable tokenizations that `subwords` samples from.", ge=2
-    )
-    subword_alpha: float = option(
-        0.2,
-        "Exponent of the tokenizations' probabilities: 0 samples uniformly.",
-        ge=0,
-        le=10,
-    )
 
     @property
     def shares(self) -> dict[str, float]:
@@ -148,8 +141,7 @@ class PairNoise:
         is_text = hasattr(of_target, "detokenize")
         texts = of_source.detokenize(sides[0]), of_target.detokenize(target) if is_text else ""
         if change is None:
-            options = self._noise.subword_nbest, self._noise.subword_alpha
-            new_ids = [of_source.sample(texts[0], *options, rng), []]
+            new_ids = [of_source.sample(texts[0], _TOKENIZATIONS, _ALPHA, rng), []]
         else:
             changed = change(*texts, rng)
             new_ids = [

@@ -44,8 +44,12 @@ def read_history(path: pathlib.Path) -> Rows:
 
 
 def best_row(rows: Rows, select_by: str) -> dict[str, float]:
-    """Returns the best line of a history, by lowest `val_loss` or highest value of a measure."""
-    return best_first(rows, select_by)[0]
+    """Returns the best line of a history, by lowest `val_loss` or highest value of a measure.
+
+    The validation loss decides between equal values.
+    """
+    sign, column = 1 if select_by == "loss" else -1, measure(select_by)
+    return min(rows, key=lambda row: (sign * row[column], row["val_loss"]))
 
 
 def measure(select_by: str) -> str:
@@ -62,12 +66,4 @@ def averaged_epochs(rows: Rows, training: Any) -> list[int]:
     """
     if training.average_epochs is None:
         return []
-    if training.average_of == "best":
-        rows = best_first(rows, training.select_by)[: training.average_epochs]
-    return sorted(int(row["epoch"]) for row in rows[-training.average_epochs :])
-
-
-def best_first(rows: Rows, select_by: str) -> Rows:
-    """Sorts the lines of a history, best epoch first; of equal epochs by validation loss."""
-    sign, column = 1 if select_by == "loss" else -1, measure(select_by)
-    return sorted(rows, key=lambda row: (sign * row[column], row["val_loss"]))
+    return [int(row["epoch"]) for row in rows[-training.average_epochs :]]

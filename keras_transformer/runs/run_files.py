@@ -56,6 +56,7 @@ MAX_SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
 RESUME = "--resume to continue it, "
 """Option of a training that helps where its folder exists, for `check_replaceable`."""
+_KEPT_CHECKPOINTS = 2  # of the last epochs; the previous one in case the last one is damaged
 
 
 class RunFiles:
@@ -217,9 +218,7 @@ class RunFiles:
             return about
         with readable(self.metrics_file, "the metrics of a training"):
             average, measure = metrics.get("average") or {}, {}
-            bleu = metrics.get("best_validation_bleu")
-            if average.get("is_the_best_model"):
-                bleu = average.get("val_bleu", bleu)
+            bleu = average.get("val_bleu", metrics.get("best_validation_bleu"))
             if bleu is not None:
                 signature = metrics.get("validation_signatures", {}).get("bleu")
                 measure = {"validation_bleu": round(bleu, 2), "bleu_signature": signature}
@@ -432,8 +431,8 @@ class RunFiles:
 
         Args:
             epoch: Number of epochs; 0 before the first checkpoint.
-            training: Section `training` of the recipe: its options choose the best model, averaged
-                models and kept checkpoints.
+            training: Section `training` of the recipe: its options choose the best model and
+                averaged models.
         """
         self.bad_batch_file.unlink(missing_ok=True)
         history = self.history()
@@ -462,7 +461,7 @@ class RunFiles:
                 break
         # Checkpoints of later epochs are damaged, or training would not continue from this epoch.
         epochs = [number for number in self.checkpoint_epochs() if number <= epoch]
-        for epoch_to_remove in epochs[: -training.keep_checkpoints]:
+        for epoch_to_remove in epochs[:-_KEPT_CHECKPOINTS]:
             self.checkpoint_file(epoch_to_remove).unlink()
 
     def digests(self) -> dict[str, dict[str, str]]:

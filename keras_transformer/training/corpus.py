@@ -17,7 +17,6 @@ from keras_transformer.data import (
     ParallelDataset,
     iterate_pairs,
 )
-from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import (
     CHUNK_LINES,
     Lines,
@@ -42,7 +41,7 @@ from keras_transformer.text.tags import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.kinds_of_sources import KindsOfSources
-from keras_transformer.training.recipe import NamedFiles, Recipe
+from keras_transformer.training.recipe import GLOSSARY_SHARE, NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 TextFile = pathlib.Path | PairFile
@@ -242,7 +241,7 @@ class Corpus:
         """Returns the noise of the training pairs, or None."""
         data, terms = self.recipe.data, None
         if self._glossary_file is not None:
-            terms = data.glossary_share, self._glossary.in_training
+            terms = GLOSSARY_SHARE, self._glossary.in_training
         noise = PairNoise(data.noise, tokenizers, terms)
         return noise if noise.shares else None
 
@@ -368,6 +367,7 @@ class Corpus:
         # Each shape costs seconds of compilation, more than padding costs on a small set.
         few_shapes = min(self._validation_shapes, self.max_shapes)
         weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
+        rates = [weights[name] for name in pairs.corpora] if is_training else [1.0]
         dataset_class = LabelledDataset if self.recipe.gives_labels else ParallelDataset
         return dataset_class(
             pairs,
@@ -383,7 +383,7 @@ class Corpus:
             with_sources=self.recipe.with_sources,
             noise=noise,
             max_length=data.max_length,
-            rates=epoch_rates(pairs.corpora, weights, data.temperature) if is_training else None,
+            rates=None if set(rates) == {1.0} else rates,
         )
 
 

@@ -24,7 +24,7 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
     optimizer = AdamWithGradientNorm(
         schedule_of(training, model.config.model_dim),
         beta_1=0.9,
-        beta_2=training.adam_beta_2,
+        beta_2=0.98,
         epsilon=1e-9,
         global_clipnorm=training.clip_norm,
         use_ema=training.ema_momentum is not None,

@@ -39,6 +39,8 @@ from keras_transformer.text.vocabulary import VocabularyOptions
 
 WARMUP_STEPS = 4000
 """Steps until the paper's learning rate is highest (Vaswani et al. 2017, section 5.3)."""
+GLOSSARY_SHARE = 0.3
+"""Share of an epoch's pairs whose terms are annotated."""
 # Highest learning rates of a training that starts from a run: docs/howto/fine_tune.md.
 _PEAK, _PEAK_OF_LORA = 3e-5, 3e-4
 
@@ -164,27 +166,15 @@ class DataSection(PairChecks):
         "`hold_out_every`.",
     )
     validation: _OneFile | _Validation = pydantic.Field(Files(), discriminator=_BY_TAG)
-    temperature: float = option(
-        1.0,
-        "Evens out the sizes of several corpora: an epoch takes pairs of each corpus in proportion "
-        "to weight · size^(1 / temperature), in total as many as at 1.",
-        ge=1,
-    )
     noise: Noise = pydantic.Field(
         Noise(), description="Noise on training pairs, different in each epoch."
     )
     glossary: _Path | None = option(
         None,
-        "File of lines with a term, a tab and its translation. In a share of the pairs that have "
-        "both, the source is annotated with the translation. Then `translate` and any export can "
-        "use a glossary. The command `glossary` learns such a file. null: none.",
+        "File of lines with a term, a tab and its translation. In 30 % of an epoch's pairs, up to "
+        "three terms that the pair has are annotated with their translations. Then `translate` and "
+        "any export can use a glossary. The command `glossary` learns such a file. null: none.",
         **_NO_NULL,
-    )
-    glossary_share: float = option(
-        0.3,
-        "Share of an epoch's pairs whose terms are annotated, up to three terms per pair.",
-        gt=0,
-        le=1,
     )
     hold_out_every: int | None = option(
         None,
@@ -211,10 +201,11 @@ class DataSection(PairChecks):
             if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
                 rule = f"Each corpus of `data.{part}` must have a `name` of its own."
                 raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
-        annotated_share = self.glossary_share if self.glossary else 0.0
-        if (total := annotated_share + sum(self.noise.shares.values())) > 1 + 1e-9:
-            rule = "`data.glossary_share` and the shares of `data.noise` must be at most 1 in all"
-            raise InputError(f"{rule}: {total:.4g}.")
+        most = 1 - GLOSSARY_SHARE if self.glossary else 1
+        if (total := sum(self.noise.shares.values())) > most + 1e-9:
+            rule = f"The shares of `data.noise` must be at most {most} in all"
+            reason = f", because `data.glossary` has {GLOSSARY_SHARE}" if self.glossary else ""
+            raise InputError(f"{rule}{reason}. Received: {total:.4g}.")
         if self.hold_out_every and self.validation != Files():
             raise InputError(
                 "`data.hold_out_every` and `data.validation` are two validation sets. Delete one "
@@ -374,7 +365,6 @@ class TrainingSection:
     label_smoothing: float = option(
         0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
     )
-    adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
     clip_norm: float | None = option(
         None, "Maximum norm of gradients, which are scaled down to it; null: no limit.", gt=0
     )
@@ -397,22 +387,14 @@ class TrainingSection:
     )
     average_epochs: int | None = option(
         None,
-        "Number of epochs whose models are averaged at the end. null: none.",
+        "Number of last epochs whose models are averaged at the end; the average is the model. "
+        "null: none.",
         ge=2,
-    )
-    average_of: Literal["last", "best"] = option(
-        "last",
-        "Epochs that `average_epochs` takes. last: as in the paper, and the average is the model; "
-        "best: the average is the model if it is better than the best epoch's.",
-        strict=None,
     )
     checkpoint_every_minutes: float | None = option(
         None,
         "Minutes between checkpoints within an epoch; null: only at the end of each epoch.",
         gt=0,
-    )
-    keep_checkpoints: int = option(
-        2, "Number of kept checkpoints (weights and optimizer) of the last epochs.", ge=1
     )
     sample_translations: int = option(
         3, "Number of validation sentences that are translated after each epoch.", ge=0

@@ -236,10 +236,9 @@ class Run:
         }
 
     def average(self) -> None:
-        """Averages the models of the last or best `average_epochs`.
+        """Averages the models of the last `average_epochs`; the average becomes the best model.
 
-        An average of the last epochs becomes the best model. An average of the best epochs becomes
-        the best model if it is better. Afterwards the model has the averaged weights.
+        Afterwards the model has the averaged weights.
         """
         training, model = self.recipe.training, self.model
         epochs = averaged_epochs(self.history, training)
@@ -263,14 +262,11 @@ class Run:
         row |= self.validate_corpora()
         if training.selects_by_translations:
             row |= self.bleu_and_chrf()
-        # The measure of the best of many epochs is partly luck, unlike the measure of an average of
-        # the last epochs. So a comparison of both could choose a worse model.
-        is_best = training.average_of == "last"
-        is_best = is_best or best_row([*self.history, row], training.select_by) is row
-        if is_best:
-            save_without_optimizer(model, self.folder.model_file)
+        # Also if an epoch measures better, because the measure of the best of many epochs is partly
+        # luck, unlike the measure of an average.
+        save_without_optimizer(model, self.folder.model_file)
         values = {key: row[key] for key in row if key.startswith(_NAMED_MEASURES)}
-        self.metrics["average"] = {"epochs": epochs, **values, "is_the_best_model": is_best}
+        self.metrics["average"] = {"epochs": epochs, **values}
 
     def finish(self) -> None:
         """Writes `metrics.json`, and a line about the epoch that was kept to stderr."""
@@ -305,9 +301,9 @@ class Run:
     def _kept(self, best):
         """Returns a line about the epoch that the best model is of, or the averaged epochs."""
         training, trained = self.recipe.training, int(self.history[-1]["epoch"])
-        average, name = self.metrics.get("average", {}), measure(training.select_by)
+        average, name = self.metrics.get("average"), measure(training.select_by)
         kept, row = f"epoch {int(best['epoch'])} of {trained}", best
-        if average.get("is_the_best_model"):
+        if average:
             epochs = ", ".join(map(str, average["epochs"]))
             kept, row = f"the average of epochs {epochs} of {trained}", average
         digits = 2 if training.selects_by_translations else 4

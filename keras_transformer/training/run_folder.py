@@ -12,7 +12,6 @@ _FREE = {
     "epochs",
     "early_stopping_patience",
     "checkpoint_every_minutes",
-    "keep_checkpoints",
     "sample_translations",
     "shortlist",
     # Texts are compared by their checksums, so that they may be moved.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import choose_shapes
-from keras_transformer.data.batching import draw_epoch, epoch_rates, plan_batches
+from keras_transformer.data.batching import draw_epoch, plan_batches
 from keras_transformer.errors import InputError
 
 NO_SHAPES = [([3, 11], 10, 8, "batch_tokens=10, longest example=11"), ([3], 0, 8, "batch_tokens=0")]
@@ -22,11 +22,6 @@ def test_shapes_that_are_none_or_too_short_are_refused(shapes):
         plan_batches([2], shapes)
     with pytest.raises(InputError, match="longest shape=7, longest example=8"):
         plan_batches([8], [(5, 3), (2, 7)])
-
-
-def test_without_a_temperature_rates_are_weights_and_equal_weights_none():
-    assert epoch_rates({"a": 10, "b": 40}, {"a": 1, "b": 1}) is None
-    assert epoch_rates({"a": 10, "b": 40}, {"a": 2.0, "b": 0.5}) == [2.0, 0.5]
 
 
 def taken(buckets, sizes, rates, seed, epoch):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_transformer.data.batching import choose_shapes, draw_epoch, epoch_rates, plan_batches
+from keras_transformer.data.batching import choose_shapes, draw_epoch, plan_batches
 
 
 def _padded_area(lengths, edges):
@@ -56,20 +56,6 @@ def test_a_plan_has_each_example_once_in_order_or_shuffled(count):
     )
     assert sorted(itertools.chain(*(rows for _, rows in shuffled))) == list(range(count))
     assert all(lengths[rows].max() <= shapes[index][1] for index, rows in shuffled)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_rates_take_each_corpus_by_weight_and_root_of_its_size(seed):
-    rng = np.random.default_rng(seed)
-    sizes = {name: int(rng.integers(1, 1000)) for name in "cab"}
-    weights = {name: float(rng.choice([0.25, 1, 3])) for name in "abcd"}
-    temperature = float(rng.choice([1.5, 2, 5]))
-    counts = dict(zip(sizes, epoch_rates(sizes, weights, temperature), strict=True))
-    pairs = {name: counts[name] * sizes[name] for name in sizes}
-    assert sum(pairs.values()) == pytest.approx(sum(weights[n] * sizes[n] for n in sizes))
-    for one, two in itertools.combinations(sizes, 2):
-        expected = weights[one] / weights[two] * (sizes[one] / sizes[two]) ** (1 / temperature)
-        assert pairs[one] / pairs[two] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", range(6))

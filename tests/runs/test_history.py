@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pairwise import pairwise
 
-from keras_transformer.runs.history import averaged_epochs, best_row
+from keras_transformer.runs.history import best_row
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.training.recipe import TrainingSection
 
@@ -33,17 +33,11 @@ def _best_epochs(rows, select_by):
 @pairwise(
     select_by=list(_COLUMNS),
     average=[None, 2, 3, 9],
-    of=["last", "best"],
-    kept=[1, 2, 9],
     epoch=[0, 2, 5, 6],
 )
-def test_a_folder_rolled_back_is_as_after_that_epoch(
-    seed, select_by, average, of, kept, epoch, tmp_path
-):
+def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, epoch, tmp_path):
     rng = np.random.default_rng(seed)
-    training = TrainingSection(
-        select_by=select_by, average_epochs=average, average_of=of, keep_checkpoints=kept
-    )
+    training = TrainingSection(select_by=select_by, average_epochs=average)
     folder, rows = RunFiles(tmp_path), _rows(rng, 6)
     folder.checkpoints.mkdir()
     folder.write_history(rows)
@@ -64,19 +58,13 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(
         assert not folder.bad_batch_file.exists()
         best = _best_epochs(rows[:epoch], select_by)
         assert folder.model_file.read_text() == (f"model {best[0]}" if best else "earlier")
-        averaged = (
-            []
-            if average is None
-            else best[:average]
-            if of == "best"
-            else list(range(1, epoch + 1))[-average:]
-        )
+        averaged = [] if average is None else list(range(1, epoch + 1))[-average:]
         candidates = {*averaged, *best[:1]} if averaged else set()
         assert {file.name for file in folder.checkpoints.glob("best-*")} == {
             folder.candidate_file(n).name for n in candidates
         }
         assert folder.checkpoint_epochs() == [
-            *range(max(1, epoch - kept + 1), epoch + 1),
+            *range(max(1, epoch - 1), epoch + 1),
             *range(epoch + 1, 7),
         ]
         steps = [folder.step_file(epoch, step) for step in (7, 12)] if epoch else []
@@ -90,10 +78,4 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(
 def test_best_epochs_of_drawn_histories_are_those_of_a_sort(seed):
     rows = _rows(np.random.default_rng(seed), 12)
     for select_by in _COLUMNS:
-        best = _best_epochs(rows, select_by)
-        assert best_row(rows, select_by)["epoch"] == best[0]
-        for count in range(2, 13):
-            options = {"select_by": select_by, "average_epochs": count}
-            assert averaged_epochs(rows, TrainingSection(**options, average_of="best")) == sorted(
-                best[:count]
-            )
+        assert best_row(rows, select_by)["epoch"] == _best_epochs(rows, select_by)[0]

@@ -161,14 +161,13 @@ def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
 
 @pytest.mark.parametrize("measure", ["loss", "bleu", "chrf", "accuracy"])
 def test_the_validation_loss_decides_between_equal_values(make_run, measure):
-    options = dict(early_stopping_patience=2, average_epochs=2, average_of="best")
+    options = dict(early_stopping_patience=2)
     run = make_run(select_by=measure, **options)
     column = "val_token_accuracy" if measure == "accuracy" else f"val_{measure}"
     rows = [{column: 0.0, "val_loss": loss} for loss in (5.0, 3.0, 2.0, 2.5, 2.0)]
     best, stops = zip(*commit(run, rows), strict=True)
     assert best == ("epoch 1", "epoch 2", "epoch 3", "epoch 3", "epoch 3")
     assert stops == (False, False, False, False, True)
-    assert averaged_epochs(run.history, run.recipe.training) == [3, 5]
 
 
 def test_a_history_may_have_a_measure_that_its_first_epochs_lack(make_run):
@@ -178,28 +177,27 @@ def test_a_history_may_have_a_measure_that_its_first_epochs_lack(make_run):
     assert folder.history() == rows
 
 
-@pytest.mark.parametrize("of, averaged", [("last", [4, 5]), ("best", [2, 5])])
-def test_the_models_to_be_averaged_stay_and_so_does_the_best(make_run, of, averaged):
-    run = make_run(select_by="bleu", average_epochs=2, average_of=of)
+def test_the_models_to_be_averaged_stay_and_so_does_the_best(make_run):
+    run = make_run(select_by="bleu", average_epochs=2)
     rows = [{"val_bleu": bleu, "val_loss": 1.0} for bleu in (3.0, 9.0, 7.0, 2.0, 8.0)]
     *_, (best, _) = commit(run, rows)
     assert best == run.folder.candidate_file(2).read_text() == "epoch 2"
     there = [epoch for epoch in range(1, 6) if run.folder.candidate_file(epoch).exists()]
-    assert there == sorted({2, *averaged})
-    assert averaged_epochs(run.history, run.recipe.training) == averaged
+    assert there == [2, 4, 5]
+    assert averaged_epochs(run.history, run.recipe.training) == [4, 5]
 
 
 @pytest.mark.parametrize(
-    ("select_by", "is_average", "expected"),
+    ("select_by", "has_average", "expected"),
     [
-        ("loss", None, "epoch 2 of 3: val_loss 3.8761"),
-        ("bleu", None, "epoch 3 of 3: val_bleu 23.46"),
+        ("loss", False, "epoch 2 of 3: val_loss 3.8761"),
+        ("bleu", False, "epoch 3 of 3: val_bleu 23.46"),
         ("accuracy", False, "epoch 1 of 3: val_token_accuracy 0.7500"),
         ("loss", True, "the average of epochs 2, 3 of 3: val_loss 3.1250"),
     ],
 )
 def test_the_end_of_a_training_names_the_epoch_that_was_kept(
-    make_run, capsys, select_by, is_average, expected
+    make_run, capsys, select_by, has_average, expected
 ):
     run = make_run(select_by=select_by)
     rows = [(5.0, 12.5, 0.75), (3.87612, 20.125, 0.5), (4.0, 23.456, 0.25)]
@@ -209,9 +207,8 @@ def test_the_end_of_a_training_names_the_epoch_that_was_kept(
         | dict(zip(names, row, strict=True))
         for epoch, row in enumerate(rows, start=1)
     ]
-    if is_average is not None:
-        average = {"epochs": [2, 3], "val_loss": 3.125, "is_the_best_model": is_average}
-        run.metrics["average"] = average
+    if has_average:
+        run.metrics["average"] = {"epochs": [2, 3], "val_loss": 3.125}
     train = types.SimpleNamespace(steps_per_epoch=1, shapes=[], real_token_share=1.0)
     run.datasets, run.validation = {"train": train}, [("two dogs", "zwei Hunde")]
     run.finish()

@@ -271,15 +271,14 @@ def stepwise(tmp_path_factory):
     back = {"source": "train.de", "target": "train.en", "languages": "de-en"}
     (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
     trainer.data = {
-        "noise": {"no_punctuation": 0.2, "typos": 0.3, "subwords": 0.4},
+        "noise": {"no_punctuation": 0.1, "typos": 0.2, "subwords": 0.3},
         "glossary": "terms.tsv",
-        "glossary_share": 0.1,
         "train": [{**there, "name": "there", "weight": 0.6}, back],
         "validation": [{**there, "name": name} for name in ("one", "two")],
     }
     options = dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=2)
     # A kill may come between two batches of one optimizer step.
-    options |= dict(average_epochs=2, average_of="best", accumulation_steps=2)
+    options |= dict(average_epochs=2, accumulation_steps=2)
     path, copies, renamed = base / "unbroken", {0: base / "first", 4: base / "later"}, []
     replace = os.replace
 

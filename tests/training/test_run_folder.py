@@ -47,7 +47,7 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
 
 
 _MEMORY = {"tmx": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
-_TERMS = {"glossary": "terms.tsv", "glossary_share": 0.2}
+_TERMS = {"glossary": "terms.tsv"}
 _PLACES = [({"train": _MEMORY}, {"train": {**_MEMORY, "tmx": "elsewhere/b.tmx"}})]
 _PLACES += [
     ({"train": [{**_MEMORY, "name": "m"}]}, {"train": [{**_MEMORY, "name": "m", "tmx": "b"}]})
@@ -56,8 +56,7 @@ _PLACES += [({"validation": _MEMORY}, {"validation": {**_MEMORY, "tmx": "b.tmx"}
 _PLACES += [(_TERMS, {**_TERMS, "glossary": "elsewhere/terms.tsv"})]
 _CHANGED = [({"train": _MEMORY}, {"train": {**_MEMORY, "languages": "en-fr"}}, "train")]
 _CHANGED += [({"train": _MEMORY}, {"train": {**_MEMORY, "inline_tags": "drop"}}, "train")]
-_CHANGED += [(_TERMS, {**_TERMS, "glossary_share": 0.3}, "glossary_share")]
-_CHANGED += [(_TERMS, {"glossary_share": 0.2}, "glossary"), ({}, {"glossary": "a"}, "glossary")]
+_CHANGED += [(_TERMS, {}, "glossary"), ({}, {"glossary": "a"}, "glossary")]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_run_is_resumed_with_moved_files_and_no_other_corpora(index, tmp_path)
 
 
 _FREE = [("training", "early_stopping_patience", 3)]
-_FREE += [("training", "checkpoint_every_minutes", 5.0), ("training", "keep_checkpoints", 7)]
+_FREE += [("training", "checkpoint_every_minutes", 5.0)]
 _FREE += [("training", "sample_translations", 3)]
 _FREE += [("training", "shortlist", True), ("training", "epochs", 9)]
 
