@@ -129,7 +129,7 @@ def check_engine(tree):
 def check_memory():
     from keras_transformer.cli.main import run
     with open("recipe.yaml", "w") as file:
-        file.write("data: {train: {tmx: memory.tmx, languages: en-de}}\\n")
+        file.write("data: {train: {source: memory.tmx, languages: en-de}}\\n")
     with contextlib.redirect_stderr(io.StringIO()) as told:
         assert run(["train", "recipe.yaml", "--output", "run"]) == 2
     (line,) = told.getvalue().splitlines()

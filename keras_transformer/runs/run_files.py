@@ -230,7 +230,7 @@ class RunFiles:
         folder = pathlib.Path(str(data.get("folder") or "")).name
         names = []
         for corpus in corpora if isinstance(corpora, (list, tuple)) else [corpora]:
-            paths = [corpus.get(key) for key in ("source", "target", "tmx")]
+            paths = [corpus.get(key) for key in ("source", "target")]
             files = [pathlib.Path(path) for path in paths if path]
             names += [
                 pathlib.Path(folder, file).as_posix() if file.name == str(file) else file.name

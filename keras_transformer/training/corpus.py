@@ -25,7 +25,7 @@ from keras_transformer.data.encoding import (
     in_chunks,
 )
 from keras_transformer.data.noise import PairNoise
-from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
+from keras_transformer.data.pairs import PairFile, PairTable, pair_file
 from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import CPU, DevicePlan
 from keras_transformer.errors import InputError
@@ -103,9 +103,9 @@ class Corpus:
     def files_of(self, corpus: NamedFiles) -> tuple[TextFile, pathlib.Path | None]:
         """Returns a corpus' source and target file; the target is None if one file has both."""
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
-        if corpus.tmx is not None:
-            languages = corpus.languages or ""  # never empty: the recipe was checked
-            return open_pair_file("tmx", base / corpus.tmx, languages, corpus.inline_tags), None
+        if corpus.is_memory:
+            path = str(base / corpus.source)
+            return pair_file(path, None, corpus.languages, corpus.inline_tags), None
         if corpus.header is not None:
             return PairTable(base / corpus.source, corpus.header), None
         return base / corpus.source, None if target is None else base / target
@@ -408,7 +408,7 @@ def languages_of(recipe: Recipe, run: RunFiles | None = None, where: str = "") -
         return named
     corpora = recipe.data.corpora("train")
     # Of a memory, languages choose texts, whose tag is another option.
-    if named.tokens or any(corpus.languages and not corpus.tmx for corpus in corpora):
+    if named.tokens or any(corpus.languages and not corpus.is_memory for corpus in corpora):
         languages = languages_of_tags(run.tokenizers()[0].tag_tokens)
     if languages is None and named.tokens:
         rule = f"{run.path}: its vocabulary must have tokens of languages"

@@ -9,7 +9,7 @@ import pydantic
 
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
-from keras_transformer.data.pairs import InlineTags, open_pair_file
+from keras_transformer.data.pairs import InlineTags, is_memory, pair_file
 from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.errors import InputError, InvalidFileError
 from keras_transformer.ids import UNK_ID
@@ -51,12 +51,12 @@ _Path = Annotated[str, pydantic.AfterValidator(expanded_path)]
 
 @options_class
 class Files:
-    """Two aligned files, or one table as `source` without `target`, or a translation memory."""
+    """Two aligned files, or a table or a translation memory as `source` without `target`."""
 
     source: _Path = option(
         "",
-        "The source's lines, or both sides: two columns with a tab between them, or a CSV file, "
-        "*.csv; or a language model's text.",
+        "The source's lines, or both sides: two columns with a tab between them, a CSV file, "
+        "*.csv, or a translation memory, *.tmx; or a language model's text.",
         **_NO_NULL,
     )
     target: _Path | None = option(None, "The target's lines.", **_NO_NULL)
@@ -64,11 +64,6 @@ class Files:
         None,
         "Whether the first row of a `source` without `target` has the names of the columns, and is "
         "skipped. null: such a row is an error.",
-    )
-    tmx: _Path | None = option(
-        None,
-        "A translation memory, in the format TMX, instead of `source` and `target`.",
-        **_NO_NULL,
     )
     languages: str | None = option(
         None,
@@ -86,25 +81,23 @@ class Files:
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> "Files":
-        if self.header is not None and (self.target is not None or not self.source):
+        is_table = self.target is None and self.source and not self.is_memory
+        if self.header is not None and not is_table:
             raise InputError("`header` belongs to a table: `source` without `target`.")
-        if self.tmx is None:
-            if self.inline_tags != "drop":
-                raise InputError("`inline_tags` belongs to a memory: `tmx: FILE`.")
-            if self.languages is not None:
-                language_pair(self.languages)  # raises its errors
-        elif self.source or self.target is not None:
-            raise InputError("`tmx` has both sides: it needs no `source` and no `target`.")
-        elif self.languages is None:
-            raise InputError("`tmx` needs `languages`, such as en-de.")
-        else:
-            open_pair_file("tmx", self.tmx, self.languages)  # raises its errors
+        if self.is_memory:
+            if self.target is not None:
+                raise InputError("A translation memory, `source: *.tmx`, needs no `target`.")
+            pair_file(self.source, None, self.languages)  # raises its errors
+        elif self.inline_tags != "drop":
+            raise InputError("`inline_tags` belongs to a translation memory: `source: *.tmx`.")
+        elif self.languages is not None:
+            language_pair(self.languages)  # raises its errors
         return self
 
     @property
-    def has_files(self) -> bool:
-        """True if there is a file to read."""
-        return bool(self.source or self.tmx)
+    def is_memory(self) -> bool:
+        """True for a translation memory."""
+        return is_memory(self.source)
 
 
 @options_class
@@ -159,10 +152,10 @@ class DataSection(PairChecks):
         discriminator=_BY_TAG,
         description="Two aligned files, one sentence per line, UTF-8, plain or compressed (.gz, "
         ".xz, .bz2, .zst). Or a table with two columns, TSV or CSV: {source: pairs.tsv}; a "
-        "classifier's has the label first. Or a translation memory: {tmx: memory.tmx, languages: "
-        "en-de}. Or several corpora: [{name: A, source: a.en, target: a.de, weight: 2, tag: bt}, "
-        "…]. Or several directions: [{source: a.en, target: a.de, languages: en-de}, {source: "
-        "a.de, target: a.en, languages: de-en}]. Both parts are required, except with "
+        "classifier's has the label first. Or a translation memory: {source: memory.tmx, "
+        "languages: en-de}. Or several corpora: [{name: A, source: a.en, target: a.de, weight: 2, "
+        "tag: bt}, …]. Or several directions: [{source: a.en, target: a.de, languages: en-de}, "
+        "{source: a.de, target: a.en, languages: de-en}]. Both parts are required, except with "
         "`hold_out_every`.",
     )
     validation: _OneFile | _Validation = pydantic.Field(Files(), discriminator=_BY_TAG)
@@ -264,7 +257,7 @@ class DataSection(PairChecks):
         """
         for part in ("train", "validation"):
             for corpus in self.corpora(part):
-                if corpus.languages and not corpus.tmx:
+                if corpus.languages and not corpus.is_memory:
                     check_known_pair(corpus.languages, f"data.{part}.languages", where)
 
     @property
@@ -608,15 +601,15 @@ class Recipe:
         """Raises `InputError` for files that the kind of model does not learn from."""
         for part in _PARTS:
             corpora = self.data.corpora(part)
-            has_tmx = any(corpus.tmx for corpus in corpora)
-            has_pairs = has_tmx or any(
+            has_memory = any(corpus.is_memory for corpus in corpora)
+            has_pairs = has_memory or any(
                 corpus.target or corpus.header is not None for corpus in corpora
             )
             if has_pairs and not self.with_sources:
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
-            if has_tmx and self.gives_labels:
-                raise InputError(f"A classifier learns from labels: `data.{part}` has no `tmx`.")
+            if has_memory and self.gives_labels:
+                raise InputError(f"A classifier learns from labels: `data.{part}` has no *.tmx.")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -699,7 +692,7 @@ class Recipe:
     def check_files(self) -> None:
         """Raises `InputError` unless both parts of the data name their files."""
         for part in _PARTS:
-            if not all(corpus.has_files for corpus in self.data.corpora(part)):
+            if not all(corpus.source for corpus in self.data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}"
                 if part == "validation":
                     rule += ", or set `data.hold_out_every: 50` to validate on every 50th "

@@ -68,6 +68,6 @@ def _without_files(key, value):
     if key == "glossary":
         return value is not None
     if isinstance(value, dict) and "source" in value:
-        return {name: value[name] for name in value if name not in ("source", "target", "tmx")}
+        return {name: value[name] for name in value if name not in ("source", "target")}
     is_list = isinstance(value, (list, tuple))
     return [_without_files("", corpus) for corpus in value] if is_list else value

@@ -383,7 +383,7 @@ def test_a_memory_trains_as_the_two_files_that_it_was_made_from(tmp_path, part):
     units = [[("en-GB", source), ("de", target)] for source, target in PAIRS]
     (tmp_path / "a.tmx").write_text(memory(units), encoding="utf-8")
     datasets = []
-    for files in (values["data"]["train"], {"tmx": "a.tmx", "languages": "en-de"}):
+    for files in (values["data"]["train"], {"source": "a.tmx", "languages": "en-de"}):
         values["data"]["train"] = files if part == "one" else [{"name": "a", **files}]
         corpus = Corpus(Recipe.from_dict(values))
         datasets.append(corpus.datasets(corpus.tokenizers())[0]["train"].pairs)
@@ -394,11 +394,11 @@ def test_a_memory_trains_as_the_two_files_that_it_was_made_from(tmp_path, part):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"tmx": "a.tmx"}, "`tmx` needs `languages`, such as en-de."),
-        ({"tmx": "a.tmx", "languages": "en"}, "`languages` must be two codes"),
-        ({"tmx": "a", "languages": "en-de", "source": "b"}, "it needs no `source` and no `target`"),
+        ({"source": "a.tmx.gz"}, "a.tmx.gz: a translation memory needs `languages`, such as en-de"),
+        ({"source": "a.tmx", "languages": "en"}, "`languages` must be two codes"),
+        ({"source": "a.tmx", "languages": "en-de", "target": "b"}, "needs no `target`"),
         ({"source": "a", "languages": "en"}, "`languages` must be two codes"),
-        ({"source": "a", "inline_tags": "keep"}, "`inline_tags` belongs to a memory"),
+        ({"source": "a", "inline_tags": "keep"}, "`inline_tags` belongs to a translation memory"),
     ],
 )
 def test_a_recipe_names_a_memory_with_its_languages(files, message):
@@ -408,7 +408,7 @@ def test_a_recipe_names_a_memory_with_its_languages(files, message):
 
 @pytest.mark.parametrize(("kind", "rule"), [("classifier", "labels"), ("language_model", "one")])
 def test_a_model_of_one_text_takes_no_memory(kind, rule):
-    files = {"tmx": "a.tmx", "languages": "en-de"}
+    files = {"source": "a.tmx", "languages": "en-de"}
     values = {"data": {"train": files, "validation": files}, "model": {"kind": kind}}
     with pytest.raises(InputError, match=f"learns from {rule}"):
         Recipe.from_dict(values)

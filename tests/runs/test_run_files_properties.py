@@ -70,7 +70,7 @@ def test_a_card_names_the_files_of_every_kind_of_corpus(tmp_path):
     corpora = [
         ({"source": "a.en", "target": "a.de"}, ["f/a.en", "f/a.de"]),
         ({"source": "a.tsv", "target": None}, ["f/a.tsv"]),
-        ({"tmx": "m.tmx", "source": ""}, ["f/m.tmx"]),
+        ({"source": "m.tmx", "languages": "en-de"}, ["f/m.tmx"]),
         ({"source": "/x/y/b.en", "target": "sub/b.de"}, ["b.en", "b.de"]),
     ]
     for chosen in (*([corpus] for corpus in corpora), *itertools.permutations(corpora, 2)):

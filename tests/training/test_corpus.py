@@ -94,7 +94,7 @@ def test_a_pipe_is_refused_where_texts_are_read_again(values, tmp_path):
         Corpus(Recipe.from_dict(values)).tokenizers()
 
 
-WITHOUT_TABLES = [{"source": "a", "target": "b"}, {"tmx": "a.tmx", "languages": "en-de"}, {}]
+WITHOUT_TABLES = [{"source": "a", "target": "b"}, {"source": "a.tmx", "languages": "en-de"}, {}]
 
 
 @pytest.mark.parametrize("files", WITHOUT_TABLES)

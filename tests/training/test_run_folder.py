@@ -46,13 +46,16 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     assert len(list(folder.checkpoints.glob("step-*"))) == 4
 
 
-_MEMORY = {"tmx": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
+_MEMORY = {"source": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
 _TERMS = {"glossary": "terms.tsv"}
-_PLACES = [({"train": _MEMORY}, {"train": {**_MEMORY, "tmx": "elsewhere/b.tmx"}})]
+_PLACES = [({"train": _MEMORY}, {"train": {**_MEMORY, "source": "elsewhere/b.tmx"}})]
 _PLACES += [
-    ({"train": [{**_MEMORY, "name": "m"}]}, {"train": [{**_MEMORY, "name": "m", "tmx": "b"}]})
+    (
+        {"train": [{**_MEMORY, "name": "m"}]},
+        {"train": [{**_MEMORY, "name": "m", "source": "b.tmx"}]},
+    )
 ]
-_PLACES += [({"validation": _MEMORY}, {"validation": {**_MEMORY, "tmx": "b.tmx"}})]
+_PLACES += [({"validation": _MEMORY}, {"validation": {**_MEMORY, "source": "b.tmx"}})]
 _PLACES += [(_TERMS, {**_TERMS, "glossary": "elsewhere/terms.tsv"})]
 _CHANGED = [({"train": _MEMORY}, {"train": {**_MEMORY, "languages": "en-fr"}}, "train")]
 _CHANGED += [({"train": _MEMORY}, {"train": {**_MEMORY, "inline_tags": "drop"}}, "train")]

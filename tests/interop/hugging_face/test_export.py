@@ -188,7 +188,7 @@ def test_the_export_is_verified(make_engine, tmp_path):
 
 def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
     run = RunFiles(tmp_path)
-    train = [{"source": "a.en", "target": "/home/me/a.de"}, {"source": "", "tmx": "../m.tmx"}]
+    train = [{"source": "a.en", "target": "/home/me/a.de"}, {"source": "../m.tmx"}]
     run.write_sections({"data": {"folder": "/home/me/texts", "train": train}})
     texts = {"training_texts": ["texts/a.en", "a.de", "m.tmx"]}
     assert run.training_summary() == texts
