@@ -25,7 +25,7 @@ TEXTS = [" ".join(WORDS[start : start + 1 + start % 9]) for start in range(200)]
 
 def write(folder):
     corpus = write_corpus(folder / "corpus")
-    values = recipe_values(corpus, epochs=2, learning_rate_scale=0.3)
+    values = recipe_values(corpus, epochs=2, learning_rate=0.00375)
     repeat_pairs(corpus, values, 40)
     train(Recipe.from_dict(values), folder / "run")
     for name in FORMATS:

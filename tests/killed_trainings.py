@@ -26,7 +26,7 @@ from keras_transformer.training import RunFolder, loop
 Path = pathlib.Path
 TIMES = {"seconds", "tokens_per_second"}
 LONGEST_SECONDS = 60
-ONE_HOST = {"epochs": 6, "batch_tokens": 256, "warmup_steps": 20, "learning_rate_scale": 2.0}
+ONE_HOST = {"epochs": 6, "batch_tokens": 256, "warmup_steps": 20, "learning_rate": 0.08}
 ONE_HOST |= {"ema_momentum": 0.95, "early_stopping_patience": 2, "average_epochs": 2}
 ONE_HOST |= {"checkpoint_every_minutes": 0.005, "sample_translations": 0}
 ONE_HOST["jit_compile"] = False  # Each process would compile for longer than it trains.
@@ -35,7 +35,7 @@ THREADS = {"TF_NUM_INTRAOP_THREADS": "2", "TF_NUM_INTEROP_THREADS": "2"}
 SEVERAL_HOSTS = {"batch_tokens": 250, "warmup_steps": 100, "ema_momentum": 0.95}
 SEVERAL_HOSTS |= {"select_by": "bleu", "sample_translations": 1, "checkpoint_every_minutes": 0.02}
 # At a high rate the rounding of a sum over two hosts grows to another training.
-SEVERAL_HOSTS["learning_rate_scale"] = 0.1
+SEVERAL_HOSTS["learning_rate"] = 0.0018
 
 
 def write_inputs(folder: Path, training: dict[str, Any]) -> Path:

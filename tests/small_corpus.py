@@ -23,6 +23,8 @@ def recipe_values(corpus, **training):
     model = {"model_dim": 64, "num_heads": 2, "intermediate_dim": 128, "dropout": 0.0}
     model |= {"num_encoder_layers": 1, "num_decoder_layers": 1, "normalize_first": True}
     steps = {"epochs": 2, "batch_tokens": 512, "max_shapes": 1, "warmup_steps": 100}
+    if "start_from" not in training:
+        steps["learning_rate"] = 0.0125
     return {
         "data": {"folder": str(corpus), "train": files, "validation": files},
         "text": {"vocabulary_size": 150},

@@ -40,7 +40,7 @@ def loaded_once():
 
 def values_of(corpus, model, **training):
     # Without XLA: each program that it compiles stays in memory to the end of the process.
-    options = dict(epochs=2, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
+    options = dict(epochs=2, warmup_steps=50, learning_rate=0.0053, label_smoothing=0.0)
     values = recipe_values(corpus, **{**options, "jit_compile": False, **training})
     values["model"] = {"kind": "recurrent", "model_dim": 64, "dropout": 0.0, **model}
     return values
@@ -129,7 +129,7 @@ def labelling(tmp_path_factory):
     lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
     for name, times in (("texts", 1), ("many", 10)):
         (base / f"{name}.tsv").write_text("".join(lines * times), encoding="utf-8")
-    options = dict(epochs=2, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
+    options = dict(epochs=2, warmup_steps=20, learning_rate=0.0079, select_by="accuracy")
     options |= dict(batch_tokens=128, sample_translations=1, jit_compile=False)
     values = recipe_values(base, **options)
     values["data"] |= {"train": {"source": "many.tsv"}, "validation": {"source": "texts.tsv"}}

@@ -149,9 +149,8 @@ def test_every_command_that_a_page_or_a_program_shows_takes_its_options():
         if words[0] == "train":
             recipe = ROOT / options.recipe
             overrides = options.set or []
-            if not recipe.exists():  # A recipe of a reader, who chose the rate with it.
+            if not recipe.exists():  # A recipe of a reader.
                 recipe = ROOT / "training/recipes/multi30k_en_de.yaml"
-                overrides = ["training.learning_rate_scale=null", *overrides]
             # The run to start from need not be here.
             of_origin = ("training.start_from=runs/", "training.lora_rank=")
             overrides = [text for text in overrides if not text.startswith(of_origin)]

@@ -46,6 +46,7 @@ training:
   batch_tokens: 1024
   max_shapes: 1
   warmup_steps: 300
+  learning_rate: 0.0072
   label_smoothing: 0.05
   ema_momentum: 0.99
   sample_translations: 0

@@ -29,7 +29,7 @@ _RECIPE = {
         "batch_tokens": 1024,
         "max_shapes": 2,
         "warmup_steps": 300,
-        "learning_rate_scale": 1.0,
+        "learning_rate": 0.0072,
         "label_smoothing": 0.05,
         "ema_momentum": 0.99,
     },

@@ -95,7 +95,7 @@ class FiniteLoss(RunCallback):
         if not math.isfinite(loss):
             raise TrainingError(
                 f"training stopped: the loss is {loss} in epoch {self._epoch + 1}, {index}. Start "
-                "again with a lower `training.learning_rate_scale`, a higher "
+                "again with a lower `training.learning_rate`, a higher "
                 "`training.warmup_steps` or a `training.clip_norm`. The best model and the "
                 "checkpoints of earlier epochs remain."
             )

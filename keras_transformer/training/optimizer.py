@@ -14,9 +14,6 @@ from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training.recipe import WARMUP_STEPS, TrainingSection
 
-# With fewer sentences per batch, steps would depend on chance.
-_LEAST_ROWS = 8
-
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
     """Calls `model.compile` with the loss, metrics and optimizer of a recipe's `training`."""
@@ -45,44 +42,25 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
 def schedule_of(training: TrainingSection, model_dim: int) -> TransformerSchedule:
     """Returns the learning rate of a recipe's `training`, for a width of the model."""
     warmup_steps = training.warmup_steps or WARMUP_STEPS
-    scale = training.learning_rate_scale or 1.0
-    if training.peak_learning_rate is not None:
-        scale = training.peak_learning_rate * (model_dim * warmup_steps) ** 0.5
+    peak = training.learning_rate or (model_dim * WARMUP_STEPS) ** -0.5
+    scale = peak * (model_dim * warmup_steps) ** 0.5
     return TransformerSchedule(model_dim, warmup_steps, scale, training.accumulation_steps)
 
 
-def warmup_advice(
-    training: TrainingSection, steps: int, largest_shape: tuple[int, int]
-) -> str | None:
-    """Returns a line for a training that ends within its warm-up, with values that fit.
-
-    With twice as many steps as the warm-up has, the learning rate reaches its peak and falls again.
+def warmup_advice(training: TrainingSection, steps: int) -> str | None:
+    """Returns a line for a training that ends within its warm-up.
 
     Args:
         training: Options of the training, with its warm-up.
         steps: Number of optimizer steps in all.
-        largest_shape: Rows and tokens of the batches of the longest sentences.
     """
-    warmup_steps = training.warmup_steps or WARMUP_STEPS
-    if steps >= warmup_steps:
+    if steps >= (warmup_steps := training.warmup_steps or WARMUP_STEPS):
         return None
-    rows, longest = largest_shape
-    batch_tokens = (training.batch_tokens or rows * longest) * steps // (2 * warmup_steps)
-    values = []
-    if batch_tokens >= _LEAST_ROWS * longest:
-        values.append(f"training.batch_tokens={batch_tokens}")
-    values.append(f"training.epochs={-(-2 * warmup_steps * training.epochs // steps)}")
-    shorter = max(steps // 2, 1)
-    warmup = f"training.warmup_steps={shorter}"
-    if training.peak_learning_rate is None:
-        # The peak is learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5.
-        scale = (training.learning_rate_scale or 1.0) * (shorter / warmup_steps) ** 0.5
-        warmup += f" with training.learning_rate_scale={scale:.2g}"
-    values.append(warmup)
+    epochs = -(-2 * warmup_steps * training.epochs // steps)
     return (
         f"The training has only {steps} optimizer steps in all, but "
         f"training.warmup_steps={warmup_steps}: the learning rate will not reach its peak. "
-        f"Values that fit: {', or '.join(values)}."
+        f"Values that fit: training.epochs={epochs}, or training.warmup_steps=null."
     )
 
 

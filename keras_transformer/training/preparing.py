@@ -24,8 +24,7 @@ _RESOLVED = (
     "batch_tokens",
     "max_shapes",
     "warmup_steps",
-    "peak_learning_rate",
-    "learning_rate_scale",
+    "learning_rate",
 )
 
 
@@ -163,7 +162,7 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
     training = recipe.training
     steps = dataset.steps_per_epoch // training.accumulation_steps * training.epochs
     training = training.with_schedule(steps)
-    if (advice := warmup_advice(training, steps, dataset.shapes[-1])) is not None:
+    if (advice := warmup_advice(training, steps)) is not None:
         show(advice)
     named_pairs = corpus.first_validation_pairs()
     names, validation = map(list, zip(*named_pairs, strict=True))

@@ -42,7 +42,7 @@ WARMUP_STEPS = 4000
 GLOSSARY_SHARE = 0.3
 """Share of an epoch's pairs whose terms are annotated."""
 # Highest learning rates of a training that starts from a run: docs/howto/fine_tune.md.
-_PEAK, _PEAK_OF_LORA = 3e-5, 3e-4
+_RATE, _RATE_OF_LORA = 3e-5, 3e-4
 
 # No file system allows such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -338,21 +338,15 @@ class TrainingSection:
     )
     warmup_steps: int | None = option(
         None,
-        "Number of optimizer steps until the learning rate is highest. null: 4,000; with "
-        "`start_from` a tenth of all steps, and at most 4,000.",
+        "Number of optimizer steps until the learning rate is highest. null: a tenth of all steps, "
+        "and at most 4,000.",
         ge=1,
     )
-    peak_learning_rate: float | None = option(
+    learning_rate: float | None = option(
         None,
         "Highest learning rate. It grows for warmup_steps, and then falls with the square root of "
-        "the step. null: learning_rate_scale · model_dim^-0.5 · warmup_steps^-0.5; with "
-        "`start_from` and without a scale 0.00003, and 0.0003 with `lora_rank`.",
-        gt=0,
-    )
-    learning_rate_scale: float | None = option(
-        None,
-        "Factor of the paper's learning rate, model_dim^-0.5 · min(step^-0.5, step · "
-        "warmup_steps^-1.5), instead of `peak_learning_rate`. null: 1.",
+        "the step. null: the paper's, (4000 · model_dim)^-0.5, such as 0.0014 for 128; with "
+        "`start_from` 0.00003, and 0.0003 with `lora_rank`.",
         gt=0,
     )
     label_smoothing: float = option(
@@ -420,28 +414,19 @@ class TrainingSection:
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
             raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
-        peak, scale = self.peak_learning_rate, self.learning_rate_scale
-        if peak is not None and scale is not None:
-            rule = "`training.peak_learning_rate` and `training.learning_rate_scale` both set the "
-            rule += "learning rate. Give only one"
-            values = f"peak_learning_rate={peak}, learning_rate_scale={scale}"
-            raise InputError(f"{rule}. Received: {values}.")
         return self
 
     def with_schedule(self, steps: int) -> "TrainingSection":
-        """Returns the options with a warm-up and a peak, where they have null.
+        """Returns the options with a warm-up and a learning rate, where they have null.
 
         Args:
             steps: Number of optimizer steps in all.
         """
-        warmup_steps, peak = self.warmup_steps, self.peak_learning_rate
-        if self.start_from is not None:
-            warmup_steps = warmup_steps or min(max(steps // 10, 1), WARMUP_STEPS)
-            if peak is None and self.learning_rate_scale is None:
-                peak = _PEAK if self.lora_rank is None else _PEAK_OF_LORA
-        return dataclasses.replace(
-            self, warmup_steps=warmup_steps or WARMUP_STEPS, peak_learning_rate=peak
-        )
+        warmup_steps = self.warmup_steps or min(max(steps // 10, 1), WARMUP_STEPS)
+        rate = self.learning_rate
+        if rate is None and self.start_from is not None:
+            rate = _RATE if self.lora_rank is None else _RATE_OF_LORA
+        return dataclasses.replace(self, warmup_steps=warmup_steps, learning_rate=rate)
 
 
 _PARTS = "train", "validation"

@@ -31,7 +31,7 @@ def learned(tmp_path_factory):
     """A run that learned the pairs by heart, through the command line, and what that wrote."""
     base = tmp_path_factory.mktemp("learned")
     corpus = write_corpus(base / "corpus")
-    options = {"epochs": 3, "learning_rate_scale": 0.3, "label_smoothing": 0.0}
+    options = {"epochs": 3, "learning_rate": 0.00375, "label_smoothing": 0.0}
     options["jit_compile"] = False
     options["ema_momentum"] = 0.9  # The last steps alone still move the model by a token or two.
     values = recipe_values(corpus, **options)

@@ -33,7 +33,7 @@ def test_a_run_continues_on_jax_within_an_epoch_and_from_there_on_tensorflow_aga
 ):
     pytest.importorskip("jax", reason="comes with the extra [jax]")
     options = dict(accumulation_steps=2, ema_momentum=0.5, max_shapes=2)
-    options |= dict(learning_rate_scale=60.0, jit_compile=False, sample_translations=1)
+    options |= dict(learning_rate=0.75, jit_compile=False, sample_translations=1)
     options |= dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=1)
     values = recipe_values(write_corpus(tmp_path / "corpus"), **options)
     recipe, jax, again = Recipe.from_dict(values), tmp_path / "jax", tmp_path / "again"

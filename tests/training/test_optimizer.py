@@ -9,7 +9,6 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.models import Classifier
 from keras_transformer.models.config import ClassifierConfig
-from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import compile_model
 from keras_transformer.training import optimizer as module
 from keras_transformer.training.callbacks import AveragedValidation
@@ -46,33 +45,17 @@ def compiled_model(**options):
     return model
 
 
-@pytest.mark.parametrize("accumulation_steps", [1, 2])
-def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit(accumulation_steps):
-    """As with 2,000 pairs and a recipe for ten times as many: 8 steps in each of 60 epochs."""
-    options = dict(epochs=60, batch_tokens=4096, warmup_steps=1000, learning_rate_scale=1.8)
-    options["accumulation_steps"] = accumulation_steps
+def test_a_training_that_ends_in_its_warmup_is_told_values_that_fit():
+    def advice(steps, **options):
+        return module.warmup_advice(TrainingSection(**options), steps)
 
-    def advice(batches=8 * accumulation_steps, longest=40, **changes):
-        training = TrainingSection(**{**options, **changes})
-        steps = batches // accumulation_steps * training.epochs
-        return module.warmup_advice(training, steps, (3, longest))
-
-    text = advice()
-    assert text == (
+    assert advice(480, epochs=60, warmup_steps=1000) == (
         "The training has only 480 optimizer steps in all, but training.warmup_steps=1000: the "
-        "learning rate will not reach its peak. Values that fit: training.batch_tokens=983, or "
-        "training.epochs=250, or training.warmup_steps=240 with training.learning_rate_scale=0.88."
+        "learning rate will not reach its peak. Values that fit: training.epochs=250, or "
+        "training.warmup_steps=null."
     )
-    assert advice(epochs=250) is advice(warmup_steps=240, learning_rate_scale=0.88) is None
-    # Batches of 983 instead of 4,096 positions are 4.2 times as many.
-    assert advice(batches=33 * accumulation_steps, batch_tokens=983) is None
-    assert advice(warmup_steps=480) is None and "480 opt" in advice(warmup_steps=481)
-    peaks = [float(TransformerSchedule(128, *it)(it[0] - 1)) for it in ((1000, 1.8), (240, 0.88))]
-    assert peaks[1] == pytest.approx(peaks[0], rel=0.01)
-    # Batches of 983 positions have seven rows of 140.
-    assert "fit: training.epochs=250, or" in advice(longest=140)
-    peak = {"learning_rate_scale": None, "peak_learning_rate": 1e-3}
-    assert advice(**peak).endswith("or training.warmup_steps=240.")
+    assert advice(2000, epochs=250, warmup_steps=1000) is advice(480, warmup_steps=480) is None
+    assert TrainingSection().with_schedule(480).warmup_steps == 48
 
 
 @pytest.mark.tensorflow
@@ -97,18 +80,19 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(pairs):
 
 
 def test_a_given_learning_rate_is_the_peak_of_the_schedule():
-    optimizer = compiled_model(peak_learning_rate=0.002, warmup_steps=10).optimizer
+    optimizer = compiled_model(learning_rate=0.002, warmup_steps=10).optimizer
     for step, expected in ((1, 0.0002), (5, 0.001), (10, 0.002), (40, 0.001)):
         optimizer._iterations.assign(step - 1)
         assert float(optimizer.learning_rate) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_learning_rate_counts_steps_of_the_optimizer():
-    # Width 16. The batches 0 to 29 are ten steps of three batches: the end of the warm-up.
+    # The batches 0 to 29 are ten steps of three batches: the end of the warm-up. Width 16: the
+    # paper's peak is 1 / sqrt(16 · 4000) = 1 / 253.
     optimizer = compiled_model(accumulation_steps=3, warmup_steps=10).optimizer
-    for batch, expected in ((0, 10**-1.5), (29, 10**-0.5), (30, 11**-0.5), (32, 11**-0.5)):
+    for batch, expected in ((0, 0.1), (29, 1.0), (30, (10 / 11) ** 0.5), (32, (10 / 11) ** 0.5)):
         optimizer._iterations.assign(batch)
-        assert float(optimizer.learning_rate) == pytest.approx(16**-0.5 * expected, rel=1e-5)
+        assert float(optimizer.learning_rate) == pytest.approx(64_000**-0.5 * expected, rel=1e-5)
 
 
 @pytest.mark.slow(after=1)
@@ -116,7 +100,7 @@ def test_the_learning_rate_counts_steps_of_the_optimizer():
 @pytest.mark.parametrize("accumulation_steps", [1, 3])
 def test_the_average_takes_the_weights_of_each_optimizer_step_once(labelled, accumulation_steps):
     momentum, several = 0.75, {"accumulation_steps": accumulation_steps}
-    rate = {"warmup_steps": 3, "learning_rate_scale": 0.5}
+    rate = {"warmup_steps": 3, "learning_rate": 0.07}
     model = compiled_classifier(ema_momentum=momentum, **rate, **several)
     optimizer_steps, moved, wrong = [0], [], []
 

@@ -34,32 +34,31 @@ def test_the_reference_is_what_the_declarations_say_and_a_recipe(load_program, t
 def test_overrides_are_yaml_values_at_dotted_keys(tmp_path):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
     overrides = ["training.epochs=7", "data.folder=/elsewhere", "text.joint=false"]
-    overrides += ["training.learning_rate_scale=1e-3", "model.layer_norm_epsilon=1E-6"]
+    overrides += ["training.learning_rate=1e-3", "model.layer_norm_epsilon=1E-6"]
     recipe = Recipe.load(path, overrides)
     assert recipe.training.epochs == 7 and recipe.data.folder == "/elsewhere"
     assert recipe.text.joint is False
-    assert recipe.training.learning_rate_scale == 0.001
+    assert recipe.training.learning_rate == 0.001
     assert recipe.model_config(9, 9).layer_norm_epsilon == 1e-6
 
 
 @pytest.mark.parametrize(
     ("options", "steps", "warmup_steps", "peak"),
     [
-        ({}, 50, 4000, None),
+        ({}, 57, 5, None),
         ({"warmup_steps": 7}, 50, 7, None),
         ({"start_from": "run"}, 57, 5, 3e-5),
         ({"start_from": "run"}, 3, 1, 3e-5),
         ({"start_from": "run"}, 60_000, 4000, 3e-5),
         ({"start_from": "run", "lora_rank": 2}, 57, 5, 3e-4),
-        ({"start_from": "run", "learning_rate_scale": 0.5}, 57, 5, None),
-        ({"start_from": "run", "warmup_steps": 7, "peak_learning_rate": 0.3}, 57, 7, 0.3),
+        ({"start_from": "run", "warmup_steps": 7, "learning_rate": 0.3}, 57, 7, 0.3),
     ],
 )
-def test_a_training_from_a_run_has_a_low_rate_and_a_short_warmup(
+def test_a_warmup_is_a_tenth_of_the_steps_and_a_training_from_a_run_has_a_low_rate(
     options, steps, warmup_steps, peak
 ):
     training = TrainingSection(**options).with_schedule(steps)
-    assert (training.warmup_steps, training.peak_learning_rate) == (warmup_steps, peak)
+    assert (training.warmup_steps, training.learning_rate) == (warmup_steps, peak)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -179,11 +178,7 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
         ("training.epochs=-0x" + "f" * 5000, "Received: a number that is too long to show"),
         ("training.clip_norm=.nan", "`training.clip_norm` must be a number above 0, or null"),
         ("training.clip_norm=.inf", "`training.clip_norm` must be a number above 0, or null"),
-        ("training.learning_rate_scale='1e-3'", "a number above 0, or null. Received: '1e-3'"),
-        (
-            "training={peak_learning_rate: 1, learning_rate_scale: 1}",
-            "Give only one. Received: peak",
-        ),
+        ("training.learning_rate='1e-3'", "a number above 0, or null. Received: '1e-3'"),
         ("training.seed=4294967296", "at most 4294967295. Received: 4294967296"),
         ('data.folder="a\\0b"', r"Received: 'a\x00b'"),
         ("data.folder=2026-99-99", "--set data.folder='2026-99-99': not valid YAML: month"),

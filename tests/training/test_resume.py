@@ -41,7 +41,7 @@ class Trainer:
     def recipe(self, **training):
         # So large a rate that not every epoch is better than those before.
         options = dict(epochs=9, early_stopping_patience=2, ema_momentum=0.6, jit_compile=False)
-        options |= dict(learning_rate_scale=10.0, warmup_steps=8, sample_translations=1)
+        options |= dict(learning_rate=0.9, warmup_steps=8, sample_translations=1)
         values = recipe_values(self.corpus, **{**options, **training})
         values["data"] |= self.data
         values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)

@@ -273,7 +273,7 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     start = shutil.copytree(finished.path, tmp_path / "imported")
     values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
     RunFiles(start).write_sections({**values, "origin": origin})
-    rates = dict.fromkeys(("warmup_steps", "learning_rate_scale", "peak_learning_rate"))
+    rates = dict.fromkeys(("warmup_steps", "learning_rate"))
     values["training"] |= {"start_from": str(start), **few, **rates}
     if not has_section:  # A recipe of a run has it, without a name; a recipe of a person has not.
         del values["origin"]
@@ -286,7 +286,7 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     assert capsys.readouterr().err.count(first_line) == 1
     shutil.rmtree(start)
     training = run.recipe().training
-    assert (training.warmup_steps, training.peak_learning_rate) == (1, 3e-5)  # below 20 steps
+    assert (training.warmup_steps, training.learning_rate) == (1, 3e-5)  # below 20 steps
     values["training"]["epochs"] = 2
     train(Recipe.from_dict(values), tmp_path / "run", resume=True, **options)
     assert run.recipe().training == dataclasses.replace(training, epochs=2)
@@ -358,7 +358,7 @@ def test_a_resumed_run_keeps_its_origin_and_the_learning_rate_of_its_first_numbe
     values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
     start = shutil.copytree(finished.path, tmp_path / "imported")
     RunFiles(start).write_sections({**values, "origin": origin})
-    rates = dict.fromkeys(("warmup_steps", "learning_rate_scale", "peak_learning_rate"))
+    rates = dict.fromkeys(("warmup_steps", "learning_rate"))
     values["training"] |= {"start_from": str(start), **rates}
     values["training"]["shortlist"] = False
     where = Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST
@@ -367,7 +367,7 @@ def test_a_resumed_run_keeps_its_origin_and_the_learning_rate_of_its_first_numbe
     values["training"]["epochs"] = 90
     again = preparing.resume(Recipe.from_dict(values), *where[1:], DevicePlan())
     assert again.recipe.training == dataclasses.replace(run.recipe.training, epochs=90)
-    assert again.recipe.training.peak_learning_rate == 3e-5
+    assert again.recipe.training.learning_rate == 3e-5
     assert run.recipe.origin == again.recipe.origin == origin
     shortlists = (one.shortlist_file.read_bytes() for one in (run.folder, RunFiles(start)))
     assert next(shortlists) == next(shortlists)  # Both runs have one vocabulary.
