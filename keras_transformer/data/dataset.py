@@ -54,13 +54,15 @@ class ParallelDataset:
             pairs, which depends on `seed`, epoch and pair. A pair that would get too long for its
             shape stays unchanged; the attributes count pairs without noise. `max_length`: maximum
             length of the shapes that noisy pairs need; by default `batch_tokens`.
+            `steps_per_epoch`: number of batches per epoch, by default a pass over the pairs. The
+            next epoch continues in the pass. It is a multiple of `accumulation_steps`.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
-        steps_per_epoch: Number of batches per epoch, the same for every epoch.
+        steps_per_epoch: Number of batches per epoch.
         plan: `BatchPlan` of the batches.
-        real_tokens: Number of source and `target_in` ids of an epoch that are not padding, of the
-            sides that the model reads.
+        real_tokens: Number of source and `target_in` ids of an average epoch that are not padding,
+            of the sides that the model reads.
         real_token_share: Their share of all positions of these sides.
         epoch: The number of the next pass over `to_tf_dataset()`.
 
@@ -107,8 +109,9 @@ class ParallelDataset:
         if not with_sources:
             self._inputs = 1
         positions = self._sum_of_sides(self.plan.positions, self.plan.positions)
-        self.real_tokens = self._sum_of_sides(*self.plan.real_tokens)
-        self.real_token_share = self.real_tokens / positions
+        real_tokens = self._sum_of_sides(*self.plan.real_tokens)
+        self.real_token_share = real_tokens / positions
+        self.real_tokens = real_tokens * self.steps_per_epoch // self.plan.steps_per_pass
         self.epoch = 0
 
     def batches(self, epoch: int, start: int = 0) -> Iterator["Batch"]:
@@ -116,9 +119,9 @@ class ParallelDataset:
         plan = self.plan.batches(epoch)
         return (self._batch(plan, step, epoch) for step in range(start, len(plan)))
 
-    def step_shapes(self, epoch: int, start: int = 0) -> list[tuple[int, int]]:
-        """Returns the shape of each batch of an epoch, a number from 0, from step `start` on."""
-        return self.plan.step_shapes(self.plan.batches(epoch)[start:])
+    def step_shapes(self, epoch: int) -> list[tuple[int, int]]:
+        """Returns the shape of each batch of an epoch, a number from 0."""
+        return self.plan.step_shapes(self.plan.batches(epoch))
 
     def lines(self, epoch: int, step: int) -> list[int] | dict[str, list[int]]:
         """Returns the lines of the files in batch `step` of an epoch, both from 0.
@@ -151,8 +154,7 @@ class ParallelDataset:
         if last_step != (epoch, first):
             batches = plan[first : first + self.accumulation_steps]
             arrays = [
-                self._fill(*self.plan.read(batch, epoch), self.shapes[batch.shape])
-                for batch in batches
+                self._fill(*self.plan.read(batch), self.shapes[batch.shape]) for batch in batches
             ]
             self._last_step = (epoch, first), arrays
         return arrays
@@ -177,22 +179,19 @@ class ParallelDataset:
         _copy_rows(ids, pairs.source_flat, pairs.source_offsets, rows)
         return ids
 
-    def to_tf_dataset(self, start: int = 0) -> "tf.data.Dataset":
+    def to_tf_dataset(self) -> "tf.data.Dataset":
         """Makes a `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
 
         Its dimensions are None, so that a Keras train step is traced once, and XLA compiles it once
-        per shape. Each pass is one epoch. It begins with the order of `self.epoch`. When its last
-        batch is made, which prefetching may do a few steps early, it increments `self.epoch`. Set
-        `epoch` before a pass, in a callback's `on_epoch_begin`, to resume at an epoch.
-
-        Args:
-            start: Number of steps to skip, to resume inside an epoch; for one pass only.
+        per shape. Each iteration is the epoch `self.epoch`. When its last batch is made, which
+        prefetching may do a few steps early, it increments `self.epoch`. Set `epoch` before it, in
+        a callback's `on_epoch_begin`, to resume at an epoch.
         """
         import tensorflow as tf
 
         def one_epoch():
             epoch = self.epoch
-            yield from self.batches(epoch, start)
+            yield from self.batches(epoch)
             # Only at the end, because Keras reads one batch to build a model, which is no epoch.
             self.epoch = epoch + 1
 
@@ -200,15 +199,13 @@ class ParallelDataset:
         weights = (tf.TensorSpec((None,), tf.float32),) if self.accumulation_steps > 1 else ()
         signature = ((ids,) * self._inputs, ids, *weights)
         dataset = tf.data.Dataset.from_generator(one_epoch, output_signature=signature)
-        dataset = dataset.apply(
-            tf.data.experimental.assert_cardinality(self.steps_per_epoch - start)
-        )
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
         return dataset.prefetch(_PREFETCH)
 
-    def to_py_dataset(self, start: int = 0) -> "keras.utils.PyDataset":
+    def to_py_dataset(self) -> "keras.utils.PyDataset":
         """Makes a `keras.utils.PyDataset` of these batches, for any backend, without TensorFlow.
 
-        Each pass has the order of `self.epoch`, and then increments `self.epoch`. Call `fit` with
+        Each epoch has the batches of `self.epoch`, and then increments it. Call `fit` with
         `shuffle=False`, because Keras would change the order, and separate accumulated batches.
 
         Raises:
@@ -222,7 +219,7 @@ class ParallelDataset:
             _is_running, _next = False, 0
 
             def __len__(self):
-                return dataset.steps_per_epoch - start
+                return dataset.steps_per_epoch
 
             def on_epoch_begin(self):
                 self._is_running = True
@@ -239,7 +236,7 @@ class ParallelDataset:
                 if dataset.epoch not in planned:
                     planned.clear()
                     planned[dataset.epoch] = dataset.plan.batches(dataset.epoch)
-                return dataset._batch(planned[dataset.epoch], start + step, dataset.epoch)
+                return dataset._batch(planned[dataset.epoch], step, dataset.epoch)
 
             def on_epoch_end(self):
                 self._is_running = False

@@ -24,11 +24,13 @@ class PlannedBatch(NamedTuple):
         shape: Index of the shape.
         rows: Indices of the pairs, at most as many as the shape has rows.
         noise: Kind of noise of each pair, 0 for none; None if no pair has noise.
+        turn: Number of earlier passes over the pairs.
     """
 
     shape: int
     rows: np.ndarray
     noise: np.ndarray | None = None
+    turn: int = 0
 
 
 _EMPTY = PlannedBatch(0, np.zeros(0, np.int64))
@@ -43,9 +45,10 @@ class BatchPlan:
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
-        steps_per_epoch: Number of batches per epoch, the same for every epoch.
-        positions: Number of positions of all batches of an epoch, on one side.
-        real_tokens: Numbers of source ids and of `target_in` ids of an epoch, without padding.
+        steps_per_pass: Number of batches of a pass over the pairs, the same for every pass.
+        steps_per_epoch: Number of batches per epoch.
+        positions: Number of positions of all batches of a pass, on one side.
+        real_tokens: Numbers of source ids and of `target_in` ids of a pass, without padding.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class BatchPlan:
         rates: Sequence[float] | None = None,
         noise: PairNoise | None = None,
         max_length: int | None = None,
+        steps_per_epoch: int | None = None,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self._pairs, self._shuffle, self._seed = pairs, shuffle, seed
@@ -88,7 +92,13 @@ class BatchPlan:
                 raise InputError(f"{rule}. Received: {values}.")
         # These numbers do not depend on the order.
         batches = self._batches(0, None)
-        self.steps_per_epoch = -(-len(batches) // accumulation_steps) * accumulation_steps
+        self.steps_per_pass = -(-len(batches) // accumulation_steps) * accumulation_steps
+        self.steps_per_epoch = steps_per_epoch or self.steps_per_pass
+        if self.steps_per_epoch % accumulation_steps:
+            rule = "`steps_per_epoch` must be a multiple of `accumulation_steps`"
+            values = f"steps_per_epoch={steps_per_epoch}, accumulation_steps={accumulation_steps}"
+            raise InputError(f"{rule}. Received: {values}.")
+        self._last_turn: tuple[int, list[PlannedBatch]] = -1, []
         self.positions = sum(size * length for size, length in self.step_shapes(batches))
         rows = slice(None) if rates is None else np.concatenate([batch.rows for batch in batches])
         sides = pairs.source_lengths, pairs.target_lengths + 1
@@ -99,24 +109,40 @@ class BatchPlan:
         return [self.shapes[batch.shape] for batch in batches]
 
     def batches(self, epoch: int) -> list[PlannedBatch]:
-        """Returns the batches of an epoch, a number from 0, with empty batches at the end."""
-        rng = np.random.default_rng((self._seed, epoch)) if self._shuffle else None
-        batches = self._batches(epoch, rng)
-        return batches + [_EMPTY] * (self.steps_per_epoch - len(batches))
+        """Returns the batches of an epoch, a number from 0: the next ones of pass after pass.
 
-    def _batches(self, epoch, rng):
+        The last optimizer step of a pass may have empty batches.
+        """
+        batches: list[PlannedBatch] = []
+        while (count := self.steps_per_epoch - len(batches)) > 0:
+            step = epoch * self.steps_per_epoch + len(batches)
+            turn, first = divmod(step, self.steps_per_pass)
+            batches += self._batches_of_turn(turn)[first : first + count]
+        return batches
+
+    def _batches_of_turn(self, turn):
+        """Returns the batches of a pass; several epochs may have parts of it."""
+        last_turn, batches = self._last_turn
+        if turn != last_turn:
+            rng = np.random.default_rng((self._seed, turn)) if self._shuffle else None
+            batches = self._batches(turn, rng)
+            batches += [_EMPTY] * (self.steps_per_pass - len(batches))
+            self._last_turn = turn, batches
+        return batches
+
+    def _batches(self, turn, rng):
         if self._rates is None and self._noise is None:
             return [PlannedBatch(*batch) for batch in plan_batches(self._lengths, self.shapes, rng)]
         sizes = list(self._pairs.corpora.values())
         rates = [1.0] * len(sizes) if self._rates is None else self._rates
         shares = () if self._noise is None else self._noise.shares
-        places = draw_epoch(self._buckets, sizes, rates, self._seed, epoch, shares)
+        places = draw_epoch(self._buckets, sizes, rates, self._seed, turn, shares)
         order, kinds, are_taken = places
         batches = plan_batches(self._edges[kinds, self._buckets[order]], self.shapes, rng)
         taken = ((shape, rows[are_taken[rows]]) for shape, rows in batches)
-        return [PlannedBatch(shape, order[rows], kinds[rows]) for shape, rows in taken]
+        return [PlannedBatch(shape, order[rows], kinds[rows], turn) for shape, rows in taken]
 
-    def read(self, batch: PlannedBatch, epoch: int) -> tuple[EncodedPairs, np.ndarray]:
+    def read(self, batch: PlannedBatch) -> tuple[EncodedPairs, np.ndarray]:
         """Returns pairs and the rows of a batch in them; with noise these are new pairs."""
         if self._noise is None or batch.noise is None or not batch.noise.any():
             return self._pairs, batch.rows
@@ -125,7 +151,7 @@ class BatchPlan:
         for row, kind in zip(batch.rows.tolist(), batch.noise.tolist(), strict=True):
             pair = source, target = self._pairs.source(row), self._pairs.target(row)
             if kind:
-                rng = np.random.default_rng((self._seed, epoch, row))
+                rng = np.random.default_rng((self._seed, batch.turn, row))
                 source, target = self._noise.change(kind, source, target, rng)
                 if max(len(source), len(target) + 1) > length:
                     source, target = pair

@@ -25,11 +25,10 @@ HISTORY = "history.csv"  # one line per epoch
 SAMPLES = "samples.txt"  # sample translations of each epoch
 BAD_BATCH = "bad_batch.json"  # the batch whose loss was NaN or infinite, if there was one
 TENSORBOARD = "tensorboard"  # event files
-CHECKPOINTS = "checkpoints"  # the last epochs and steps, with the optimizer's state, and:
+CHECKPOINTS = "checkpoints"  # the last epochs, with the optimizer's state, and:
 BASE = "base.keras"  # the model that LoRA's small matrices belong to
 CANDIDATE = "best-{epoch:04d}.keras"  # may become the best model, or part of an average
 EPOCH = "epoch-{epoch:04d}{suffix}"
-STEP = "step-{epoch:04d}-{step:08d}{suffix}"  # within an epoch; with a JSON file next to it
 
 MARKER = f"*{TOKENIZER}"
 """Pattern of a file that marks a run: a user may have a `recipe.yaml`, but no tokenizer."""
@@ -44,7 +43,6 @@ OWNED = "|".join(
     ]
     + [
         rf"{CHECKPOINTS}/(epoch|best)-\d+\.(keras|npz)",
-        rf"{CHECKPOINTS}/step-\d+-\d+\.(keras|npz|json)",
         rf"{TENSORBOARD}/(train|validation)/events\.out\.tfevents\.[^/]*",
     ]
 )

@@ -46,7 +46,6 @@ from keras_transformer.runs.sections import (
     sections_of,
     write_sections,
 )
-from keras_transformer.runs.step_state import epoch_and_step
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import Turns, turns_of
 from keras_transformer.text.languages import Languages
@@ -395,23 +394,6 @@ class RunFiles:
         )
         return sorted(int(match.group(1)) for match in matches if match)
 
-    def step_file(self, epoch: int, step: int) -> pathlib.Path:
-        """Returns the path of the checkpoint after `epoch` epochs and `step` further steps."""
-        name = names.STEP.format(epoch=epoch, step=step, suffix=self.checkpoint_suffix)
-        return self.checkpoints / name
-
-    def step_files(self) -> list[pathlib.Path]:
-        """Returns the checkpoints within an epoch, in order."""
-        files = self.checkpoints.glob(f"step-*{self.checkpoint_suffix}")
-        return sorted(files, key=epoch_and_step)
-
-    def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
-        """Removes all checkpoints within an epoch except `keep`, with the files next to them."""
-        stems = {file.stem for file in keep}
-        for file in self.checkpoints.glob("step-*"):
-            if file.stem not in stems:
-                file.unlink()
-
     def remove_partial_files(self) -> None:
         """Removes the temporary files of a killed process, which no later process overwrites."""
         owned = self.owned()
@@ -450,8 +432,6 @@ class RunFiles:
         for file in self.checkpoints.glob("best-*.keras"):
             if file not in averaged and not (averaged and file == best):
                 file.unlink()
-        step_files = self.checkpoints.glob(f"step-{epoch:04d}-*{self.checkpoint_suffix}")
-        self.remove_step_files(keep=step_files)
         if len(history) > epoch:
             self.write_history(rows)
         samples = self.samples()

@@ -9,14 +9,9 @@ from keras import ops
 
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.runs.history import averaged_epochs, best_row
-from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.training.checkpoints import save_checkpoint, save_without_optimizer
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
 from keras_transformer.training.run import Run, for_fit
-
-_STEP_CHECKPOINTS = 2  # the last checkpoint, and the previous one in case the last is damaged
-# Several hosts check the time only every so many steps, because they wait for the first host.
-_STEPS_BETWEEN_CHECKS = 16
 
 
 class RunCallback(keras.callbacks.Callback):
@@ -25,17 +20,6 @@ class RunCallback(keras.callbacks.Callback):
     def __init__(self, run: Run):
         super().__init__()
         self.run = run
-
-
-class NumberOfEpochs(RunCallback):
-    """Shows all epochs of the run in the lines of `fit`, which is called once for a part of them.
-
-    It is the first callback, because the others and Keras' bar then read the same dict.
-    """
-
-    def set_params(self, params):
-        params["epochs"] = self.run.recipe.training.epochs
-        super().set_params(params)
 
 
 class EpochSeed(RunCallback):
@@ -79,13 +63,13 @@ class FiniteLoss(RunCallback):
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
-            step, dataset = batch + self.run.start.step, self.run.datasets["train"]
-            report = {"epoch": self._epoch + 1, "step": step + 1}
-            report["lines"] = dataset.lines(self._epoch, step)
-            lines_before = dataset.lines(self._epoch, step - 1) if step else []
+            dataset = self.run.datasets["train"]
+            report = {"epoch": self._epoch + 1, "step": batch + 1}
+            report["lines"] = dataset.lines(self._epoch, batch)
+            lines_before = dataset.lines(self._epoch, batch - 1) if batch else []
             report["lines_of_the_step_before"] = lines_before
             self.run.folder.write_bad_batch(report)
-            where = f"step {step + 1}, whose lines are in {self.run.folder.bad_batch_file}"
+            where = f"step {batch + 1}, whose lines are in {self.run.folder.bad_batch_file}"
             self._check(logs["loss"], where)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -115,7 +99,7 @@ class Compilation(RunCallback):
         self._has_bar = has_bar
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._steps = self._new_shapes("train", epoch, self.run.start.step)
+        self._steps = self._new_shapes("train", epoch)
 
     def on_test_begin(self, logs=None):
         self._steps = self._new_shapes("validation", 0)
@@ -126,13 +110,13 @@ class Compilation(RunCallback):
     def on_test_batch_begin(self, batch, logs=None):
         self._announce(batch, "validation", "validation bucket")
 
-    def _new_shapes(self, part, epoch, start=0):
+    def _new_shapes(self, part, epoch):
         """Returns the shapes of an epoch's batches, or None if all are compiled."""
         dataset = self.run.datasets[part]
         compiled_shapes = self.run.compiled_shapes[part]
         if not self.model.jit_compile or compiled_shapes.issuperset(dataset.shapes):
             return None
-        return dataset.step_shapes(epoch, start)
+        return dataset.step_shapes(epoch)
 
     def _announce(self, batch, part, noun):
         compiled_shapes = self.run.compiled_shapes[part]
@@ -164,7 +148,7 @@ class Throughput(RunCallback):
     """
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._start = time.perf_counter() - self.run.start.seconds
+        self._start = time.perf_counter()
         self._train_seconds = None
 
     def on_test_begin(self, logs=None):
@@ -242,59 +226,6 @@ class StartLine(RunCallback):
         show(f"before training: val_loss {loss:.4f}, accuracy {accuracy:.4f} in validation")
 
 
-class StepCheckpoints(RunCallback):
-    """Saves the whole state every few minutes within an epoch, and restores it.
-
-    Keras does not restore generators and metrics: in the epoch in which a run continues, they get
-    the values of `run.start`. All hosts save at the steps that the first host's clock decides,
-    because they share the state.
-    """
-
-    def on_epoch_begin(self, epoch, logs=None):
-        start = self.run.start
-        self._epoch, self._began = epoch, time.monotonic() - start.seconds
-        self._saved, self._sums = time.monotonic(), start.metrics
-        self._steps = 1 if self.run.host.count == 1 else _STEPS_BETWEEN_CHECKS
-        if start.step:
-            for variable, value in zip(seed_states(self.model), start.seeds, strict=True):
-                variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self._sums:
-            # Keras makes the metrics' variables in the first step. They are sums from 0, so the
-            # sums of earlier steps can be added after it.
-            self._sync()
-            for variable, value in zip(self.model.metrics_variables, self._sums, strict=True):
-                variable.assign_add(value)
-            self._sums = []
-        minutes = self.run.recipe.training.checkpoint_every_minutes
-        # The last step precedes the epoch's own checkpoint, and Keras needs a step in each epoch.
-        is_last = batch + 1 == self.params["steps"]
-        if minutes is None or is_last or (batch + 1) % self._steps:
-            return
-        now = time.monotonic()
-        if self.run.host.agree(int(now - self._saved >= 60 * minutes)):
-            self._save(self.run.start.step + batch + 1, now - self._began)
-            self._saved = time.monotonic()
-
-    def _save(self, step, seconds):
-        self._sync()
-        variables = self.model.metrics_variables, seed_states(self.model)
-        metrics, seeds = (
-            [np.asarray(variable).tolist() for variable in group] for group in variables
-        )
-        state = MidEpochState(self._epoch, step, seconds, metrics, seeds)
-        folder = self.run.folder
-        file = folder.step_file(self._epoch, step)
-        state.save(file)
-        save_checkpoint(self.model, file)
-        folder.remove_step_files(keep=folder.step_files()[-_STEP_CHECKPOINTS:])
-
-    def _sync(self):
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()
-
-
 class CommitEpoch(RunCallback):
     """Saves an epoch: its line of the history, its model if it is the best, and its checkpoint.
 
@@ -314,19 +245,3 @@ class CommitEpoch(RunCallback):
         self.model.stop_training = run.has_stopped()
         save_checkpoint(self.model, run.folder.checkpoint_file(number))
         run.folder.roll_back_to(number, training)
-
-
-class RestoreRawWeights(keras.callbacks.Callback):
-    """Restores the model's own weights after `fit`, because Keras replaces them by their averages.
-
-    Another `fit` continues with them.
-    """
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._weights = [
-            ops.convert_to_numpy(variable) for variable in self.model.trainable_variables
-        ]
-
-    def on_train_end(self, logs=None):
-        for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
-            variable.assign(weight)

@@ -10,7 +10,6 @@ from keras_transformer.errors import InputError, show
 from keras_transformer.large_variables import assign_each, values_follow
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.runs.run_files import RunFiles
-from keras_transformer.runs.step_state import MidEpochState, epoch_and_step
 from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter
 
 
@@ -35,7 +34,7 @@ def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
 
 def last_checkpoint(
     folder: RunFiles, make_model: Callable[[], keras.Model]
-) -> tuple[keras.Model, MidEpochState] | None:
+) -> tuple[keras.Model, int] | None:
     """Reads the newest undamaged checkpoint, and writes a line to stderr for each damaged one.
 
     Args:
@@ -43,26 +42,23 @@ def last_checkpoint(
         make_model: Function that makes the compiled model of LoRA's matrices.
 
     Returns:
-        The compiled model and its state, or None before the first checkpoint.
+        The compiled model and its number of epochs, or None before the first checkpoint.
 
     Raises:
         InputError: All checkpoints are damaged.
     """
-    epochs = {folder.checkpoint_file(epoch): epoch for epoch in folder.checkpoint_epochs()}
-    # A step of an epoch comes after the checkpoint of the previous epoch.
-    files = sorted([*epochs, *folder.step_files()], key=epoch_and_step, reverse=True)
-    for file in files:
+    epochs = folder.checkpoint_epochs()
+    for epoch in reversed(epochs):
         try:
-            is_whole = file in epochs
-            state = MidEpochState(epochs[file]) if is_whole else MidEpochState.load(file)
+            file = folder.checkpoint_file(epoch)
             if file.suffix == ".npz":
                 model = make_model()
                 load_adapter(model, file)
             else:
                 model = load_model(file, compile=True)
-            return model, state
+            return model, epoch
         except InputError as error:
             show(f"{error} Trying the previous checkpoint.")
-    if files:
+    if epochs:
         raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
     return None

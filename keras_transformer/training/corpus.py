@@ -325,7 +325,7 @@ class Corpus:
             noise = self.noise(tokenizers) if is_training else None
             datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             can_have_few = is_training and self.recipe.training.max_shapes is None
-            if can_have_few and datasets[part].steps_per_epoch < _FEW_STEPS:
+            if can_have_few and datasets[part].plan.steps_per_pass < _FEW_STEPS:
                 self.max_shapes = min(_FEW_SHAPES, self.max_shapes)
                 datasets[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
@@ -384,6 +384,7 @@ class Corpus:
             noise=noise,
             max_length=data.max_length,
             rates=None if set(rates) == {1.0} else rates,
+            steps_per_epoch=training.steps_per_epoch if is_training else None,
         )
 
 

@@ -17,7 +17,6 @@ import time
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_transformer.engine.model_engine import engine_of
 from keras_transformer.errors import InputError, TrainingError
@@ -60,14 +59,6 @@ class Host:
             # The other hosts must have read the folder before the first host tidies it up.
             multihost_utils.sync_global_devices("the run folder has been read")
         return path
-
-    def agree(self, number: int) -> int:
-        """Returns the first host's number, so that all hosts act at the same step; all wait."""
-        if self.count == 1:
-            return number
-        from jax.experimental import multihost_utils
-
-        return int(multihost_utils.broadcast_one_to_all(np.array(number)))
 
     def engine(self, model: keras.Model, *tokenizers: Any, **options: Any) -> Any:
         """Returns an engine of a model in training that computes only on this host."""

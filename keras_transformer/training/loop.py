@@ -9,7 +9,6 @@ import keras
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.errors import is_terminal, show
 from keras_transformer.memory import giving_back, is_large
-from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import check_tokenizer
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training import preparing
@@ -95,32 +94,24 @@ def _saying_how_to_resume(run):
 
 
 def fit(run: Run) -> None:
-    """Trains to the last epoch or until early stopping; first completes a started epoch."""
-    start, epochs = run.start, run.recipe.training.epochs
-    if run.is_resumed and not start.step and run.is_over():
-        reason = f"{start.epoch} of {epochs} epochs are trained"
+    """Trains to the last epoch or until early stopping."""
+    start, epochs = run.start_epoch, run.recipe.training.epochs
+    if run.is_over():
+        reason = f"{start} of {epochs} epochs are trained"
         if run.has_stopped():
             reason += " and `training.early_stopping_patience` is over"
         show(
             f"{run.folder.path}: nothing was left to train: {reason}. To train longer, give "
             "a larger number: --set training.epochs=N"
         )
-    if start.step:
-        _fit_until(run, start.epoch + 1)
-        run.start = MidEpochState(start.epoch + 1)
-    _fit_until(run, epochs)
-
-
-def _fit_until(run, epochs):
-    if run.is_over():
         return
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr), giving_back(is_large(run.model)):
         run.model.fit(
-            for_fit(run.datasets["train"], run.start.step),
+            for_fit(run.datasets["train"]),
             validation_data=for_fit(run.datasets["validation"]),
             epochs=epochs,
-            initial_epoch=run.start.epoch,
+            initial_epoch=start,
             shuffle=False,  # `ParallelDataset` shuffles
             verbose=int(is_terminal(sys.stderr)),
             callbacks=callbacks_of(run),
@@ -128,28 +119,23 @@ def _fit_until(run, epochs):
 
 
 def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
-    """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
+    """Returns the callbacks of `fit`, in the order in which an epoch needs them."""
     training, has_bar = run.recipe.training, is_terminal(sys.stderr)
     compilation = run_callbacks.Compilation(run, has_bar)
     callbacks = [
-        run_callbacks.NumberOfEpochs(run),
         run_callbacks.EpochSeed(run),
         run_callbacks.FiniteLoss(run),
         compilation,
         run_callbacks.AveragedValidation(),
         run_callbacks.Throughput(run),
     ]
-    if training.start_from is not None and run.start == MidEpochState():
+    if training.start_from is not None and run.start_epoch == 0:
         callbacks.append(run_callbacks.StartLine(run, compilation))
     if training.selects_by_translations or len(run.datasets) > 2:
         callbacks.append(run_callbacks.TranslationMetrics(run))
-    if run.start.step or training.checkpoint_every_minutes is not None:
-        callbacks.append(run_callbacks.StepCheckpoints(run))
     if not has_bar:
         callbacks.append(run_callbacks.EpochLine(run))
     if training.sample_translations:
         callbacks.append(run_callbacks.SampleTranslations(run))
     callbacks += [run_callbacks.CommitEpoch(run), TensorBoard(run)]
-    if run.start.step:
-        callbacks.append(run_callbacks.RestoreRawWeights())
     return callbacks  # Keras adds its bar at the end, which shows what callbacks add to the logs.

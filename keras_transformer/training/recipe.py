@@ -122,7 +122,7 @@ class WeightedFiles(NamedFiles):
 
     weight: float = option(
         1.0,
-        "How often an epoch takes each pair of the corpus; with 0.25 every fourth epoch takes it.",
+        "How often a pass takes each pair of the corpus; with 0.25 every fourth pass takes it.",
         gt=0,
     )
 
@@ -316,7 +316,13 @@ class TrainingSection:
         "weights are trained.",
         ge=1,
     )
-    epochs: int = option(30, "Number of passes over the training pairs.", ge=1)
+    epochs: int = option(30, "Number of epochs; see steps_per_epoch.", ge=1)
+    steps_per_epoch: int | None = option(
+        None,
+        "Number of batches per epoch, after which the model is validated and saved. The next epoch "
+        "continues in the pass over the training pairs. null: a pass.",
+        ge=1,
+    )
     batch_tokens: int | None = option(
         4096,
         "Maximum number of positions of a batch on each side, padding included. null: the "
@@ -378,11 +384,6 @@ class TrainingSection:
         "null: none.",
         ge=2,
     )
-    checkpoint_every_minutes: float | None = option(
-        None,
-        "Minutes between checkpoints within an epoch; null: only at the end of each epoch.",
-        gt=0,
-    )
     sample_translations: int = option(
         3, "Number of validation sentences that are translated after each epoch.", ge=0
     )
@@ -414,6 +415,10 @@ class TrainingSection:
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
             raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
+        if (self.steps_per_epoch or 0) % self.accumulation_steps:
+            rule = "`training.steps_per_epoch` must be a multiple of `training.accumulation_steps`"
+            values = self.steps_per_epoch, self.accumulation_steps
+            raise InputError(f"{rule}. Received: {values[0]} and {values[1]}.")
         return self
 
     def with_schedule(self, steps: int) -> "TrainingSection":

@@ -17,7 +17,6 @@ from keras_transformer.models import model_of
 from keras_transformer.runs.history import averaged_epochs, best_row, measure
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
-from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.scores import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
@@ -47,7 +46,7 @@ class Run:
         validation: `(source, reference)` texts for BLEU and samples.
         model: Compiled model in training, from `begin` on, like `engine`.
         engine: Engine of this model.
-        start: State from which `fit` continues.
+        start_epoch: Number of complete epochs from which `fit` continues.
         history: Lines of `history.csv` so far.
         metrics: Content of `metrics.json` so far.
         compiled_shapes: Shapes of batches that XLA has compiled, by part.
@@ -64,7 +63,7 @@ class Run:
         self.datasets, self.validation = prepared.datasets, prepared.validation
         self.is_resumed, self._prepared = prepared.is_resumed, prepared
         self.folder, self.host, self.plan = folder, host, plan or device_plan()
-        self.start = MidEpochState()
+        self.start_epoch = 0
         self.history: list[dict[str, float]] = []
         self.metrics: dict[str, Any] = {}
         self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
@@ -74,7 +73,7 @@ class Run:
     def begin(self) -> None:
         """Makes the model or reads the last checkpoint, and prepares the folder for epochs."""
         warn_of_wrong_sums()
-        self.model, self.start = self.model_and_start()
+        self.model, self.start_epoch = self.model_and_start()
         keep_zero_start(self.model)
         # Now: variables that are made in the first step would let TensorFlow trace it twice.
         self.model.optimizer.build(self.model.trainable_variables)
@@ -90,7 +89,7 @@ class Run:
         if self.is_resumed:
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
-            self.folder.roll_back_to(self.start.epoch, self.recipe.training)
+            self.folder.roll_back_to(self.start_epoch, self.recipe.training)
             self._complete(self.folder)
         else:
             prepared = self._prepared
@@ -118,10 +117,10 @@ class Run:
             if (shortlist := origin.shortlist()) is not None:  # Its vocabularies are this run's.
                 shortlist.save(folder.shortlist_file)
 
-    def model_and_start(self) -> tuple[keras.Model, MidEpochState]:
-        """Returns the compiled model of the last checkpoint, or a new model, and its state."""
+    def model_and_start(self) -> tuple[keras.Model, int]:
+        """Returns the compiled model of the last checkpoint, or a new model, and its epochs."""
         checkpoint = last_checkpoint(self.folder, self._new_model) if self.is_resumed else None
-        return checkpoint or (self._new_model(), MidEpochState())
+        return checkpoint or (self._new_model(), 0)
 
     def make_engine(self) -> Any:
         """Returns an engine of the model in training."""
@@ -158,7 +157,7 @@ class Run:
 
     def is_over(self) -> bool:
         """Returns True if no epoch is left to train."""
-        return self.start.epoch >= self.recipe.training.epochs or self.has_stopped()
+        return self.start_epoch >= self.recipe.training.epochs or self.has_stopped()
 
     def has_stopped(self) -> bool:
         """Returns True when no epoch was the best for `early_stopping_patience` epochs.
@@ -310,12 +309,12 @@ class Run:
         return f"kept {kept}: {name} {row[name]:.{digits}f}"
 
 
-def for_fit(dataset, start=0):
+def for_fit(dataset):
     """Converts a dataset for the backend's `fit` and `evaluate`."""
     if keras.backend.backend() == "tensorflow":
         # It makes batches ahead, and Keras traces the step once.
-        return dataset.to_tf_dataset(start)
-    return dataset.to_py_dataset(start)
+        return dataset.to_tf_dataset()
+    return dataset.to_py_dataset()
 
 
 def _counts(report):

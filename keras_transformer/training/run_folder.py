@@ -11,7 +11,6 @@ from keras_transformer.training.recipe import Recipe
 _FREE = {
     "epochs",
     "early_stopping_patience",
-    "checkpoint_every_minutes",
     "sample_translations",
     "shortlist",
     # Texts are compared by their checksums, so that they may be moved.

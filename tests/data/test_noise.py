@@ -8,6 +8,7 @@ from small_corpus import PAIRS
 from keras_transformer import Tokenizer
 from keras_transformer.data import EncodedPairs, ParallelDataset, encode_pairs
 from keras_transformer.data.noise import Noise, PairNoise
+from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID
 
 SOURCES = [f"<2de> {source}" for source, _ in PAIRS]
@@ -74,6 +75,33 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
         seen |= {text for text in texts if text[6:].isupper()}
     capitals = {f"<2de> {source[6:].upper()}" for source in SOURCES}
     assert seen <= capitals and len(seen) >= len(capitals) - 1  # The longest may not fit.
+
+
+@pytest.mark.parametrize("steps", [2, 6, 26])
+@pytest.mark.parametrize("options", [{}, {"noise": Noise(upper_case=0.5)}, {"rates": [1.6]}])
+def test_epochs_of_some_steps_are_one_pass_after_the_other(tokenizer, options, steps):
+    pairs, _ = encode_pairs(SOURCES * 4, TARGETS * 4, tokenizer, tokenizer, drop_duplicates=False)
+    if "noise" in options:
+        options = {"noise": PairNoise(options["noise"], (tokenizer, tokenizer))}
+    options = dict(batch_tokens=300, accumulation_steps=2, **options)
+    passes = ParallelDataset(pairs, **options)
+    epochs = ParallelDataset(pairs, **options, steps_per_epoch=steps)
+    assert passes.steps_per_epoch % steps and epochs.steps_per_epoch == steps
+    expected = [batch for turn in range(4) for batch in passes.batches(turn)]
+    lines = [
+        passes.lines(turn, step) for turn in range(4) for step in range(passes.steps_per_epoch)
+    ]
+    numbers = range(len(expected) // steps)
+    assert len(numbers) > 1
+    for epoch in reversed(numbers):  # in any order
+        for step, batch in enumerate(epochs.batches(epoch)):
+            other = expected[epoch * steps + step]
+            assert all(map(np.array_equal, keras.tree.flatten(batch), keras.tree.flatten(other)))
+            assert epochs.lines(epoch, step) == lines[epoch * steps + step]
+    share = epochs.real_tokens / passes.real_tokens
+    assert share == pytest.approx(steps / passes.steps_per_epoch, rel=0.01)
+    with pytest.raises(InputError, match="multiple of `accumulation_steps`. Received: steps_per_e"):
+        ParallelDataset(pairs, **options, steps_per_epoch=steps + 1)
 
 
 @pytest.mark.parametrize("start", [0, 1])

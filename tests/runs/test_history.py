@@ -48,9 +48,6 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, e
     for number in range(1, 7):
         folder.candidate_file(number).write_text(f"model {number}")
         folder.checkpoint_file(number).write_text("checkpoint")
-        for file in (folder.step_file(number, 7), folder.step_file(number, 12)):
-            file.write_text("step")
-            file.with_suffix(".json").write_text("{}")
     for _ in range(2):  # The second call changes nothing.
         folder.roll_back_to(epoch, training)
         assert folder.history() == rows[:epoch]
@@ -66,11 +63,6 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, e
         assert folder.checkpoint_epochs() == [
             *range(max(1, epoch - 1), epoch + 1),
             *range(epoch + 1, 7),
-        ]
-        steps = [folder.step_file(epoch, step) for step in (7, 12)] if epoch else []
-        assert folder.step_files() == steps
-        assert sorted(folder.checkpoints.glob("step-*.json")) == [
-            file.with_suffix(".json") for file in steps
         ]
 
 

@@ -11,7 +11,6 @@ from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.errors import InputError
 from keras_transformer.files import FORMAT_VERSION
 from keras_transformer.runs.model_file import save_model
-from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.run_folder import check_resumable
@@ -106,11 +105,7 @@ def rolled_back(run):
     run.roll_back_to(2, TrainingSection())
 
 
-def state(run):
-    return MidEpochState.load(run.step_file(1, 3))
-
-
-HISTORY, STATE = "history.csv", "checkpoints/step-0001-00000003.json"
+HISTORY = "history.csv"
 WRONG_HISTORY = "history.csv: cannot be read as the history of a training: "
 # File, content, reader, and the end of the message; all files are of a run, and were damaged later.
 CONTENTS = [(HISTORY, b"epoch,val_loss\n1,x\n", RunFolder.history, WRONG_HISTORY + ".*'x'")]
@@ -137,8 +132,6 @@ for content in (b'{"average": 5}', b'{"best_validation_bleu": "x"}'):
 for content in (b"{train: 5}", b"{train: [5]}", b"{train: {source: [1]}}"):
     content = f"format_version: {FORMAT_VERSION}\ndata: ".encode() + content
     CONTENTS += [("recipe.yaml", content, RunFolder.training_summary, "recipe.yaml: ")]
-for content in (b"", b"[1, 3]", b'{"epoch": 2, "step": 3}', b'{"epoch": 1, "step": -3}', b"\xff"):
-    CONTENTS += [(STATE, content, state, "cannot be read as the state of a checkpoint")]
 
 
 @pytest.mark.parametrize(("name", "content", "read", "message"), CONTENTS)

@@ -14,7 +14,6 @@ from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.runs.history import averaged_epochs
-from keras_transformer.runs.step_state import MidEpochState
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.loop import callbacks_of
@@ -222,14 +221,13 @@ def test_a_loss_that_is_no_number_ends_training_with_the_lines_of_its_batch(loss
     pairs.lines = np.array([2, 3, 5, 7, 11])  # lines 1, 4, … were dropped
     run = make_run()
     run.datasets = {"train": ParallelDataset(pairs, shapes=[(2, 2), (2, 5)], shuffle=False)}
-    run.start = MidEpochState(epoch=3, step=1)
     callback, file = callbacks.FiniteLoss(run), run.folder.bad_batch_file
     callback.on_epoch_begin(3)
     with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 4, step 2, .* in {file}"):
-        callback.on_train_batch_end(0, {"loss": loss})  # the first of this part of the epoch
+        callback.on_train_batch_end(1, {"loss": loss})
     report = json.loads(file.read_text())
     assert report == {"epoch": 4, "step": 2, "lines": [3, 7], "lines_of_the_step_before": [2, 5]}
-    callback.on_train_batch_end(1, {"loss": 1.0})
+    callback.on_train_batch_end(2, {"loss": 1.0})
     callback.on_epoch_end(3, {"loss": 1.0, "val_loss": 1.0})
     with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 4, validation"):
         callback.on_epoch_end(3, {"loss": 1.0, "val_loss": loss})
@@ -240,7 +238,7 @@ def compiling(make_run):
     """The callback of a run of five steps in two shapes, the second one in the third step."""
     shapes, run = [(3, 2), (2, 5)], make_run()
     steps = [shapes[step == 2] for step in range(5)]
-    dataset = types.SimpleNamespace(shapes=shapes, step_shapes=lambda epoch, start=0: steps[start:])
+    dataset = types.SimpleNamespace(shapes=shapes, step_shapes=lambda epoch: steps)
     run.datasets = {"train": dataset, "validation": dataset}
     return attach(
         callbacks.Compilation(run, has_bar=False), types.SimpleNamespace(jit_compile=True)
@@ -267,14 +265,10 @@ def test_each_compilation_is_announced_once_by_its_bucket(compiling, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_part_of_an_epoch_begins_at_its_step_and_without_xla_nothing_compiles(compiling, capsys):
-    compiling.run.start = MidEpochState(epoch=3, step=2)
+def test_without_xla_nothing_compiles(compiling, capsys):
     compiling.model.jit_compile = False
     steps_of(compiling, 3)
     assert capsys.readouterr().err == ""
-    compiling.model.jit_compile = True
-    steps_of(compiling, 3, count=1)
-    assert "1 of 2: 2 sentences of up to 5 tokens" in capsys.readouterr().err
 
 
 def test_only_the_first_line_of_a_compilation_is_above_the_progress_bar(compiling, capsys):
@@ -284,16 +278,6 @@ def test_only_the_first_line_of_a_compilation_is_above_the_progress_bar(compilin
     callback.on_test_batch_begin(0)
     told = capsys.readouterr().err.split("compiling ")
     assert [text.count("\n") for text in told] == [0, 2, 2, 1]
-
-
-def test_the_lines_of_a_part_of_the_epochs_count_all_of_them(make_run, capsys):
-    """A resumed run calls `fit` for the rest of its epoch first."""
-    run = make_run(epochs=3)
-    inputs = np.ones((2, 3), "float32")
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    model.fit(inputs, inputs[:, :1], epochs=1, callbacks=[callbacks.NumberOfEpochs(run)], verbose=2)
-    assert "Epoch 1/3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rate, conditions", [(0.1, " with dropout"), (0.0, "")])
@@ -316,7 +300,7 @@ def test_a_training_from_a_run_tells_first_how_good_that_is(make_run):
         ({}, 0, False),
     ):
         run = make_run(**options)
-        run.model, run.start = types.SimpleNamespace(jit_compile=False), MidEpochState(epoch)
+        run.model, run.start_epoch = types.SimpleNamespace(jit_compile=False), epoch
         kinds = [type(callback) for callback in callbacks_of(run)]
         assert (callbacks.StartLine in kinds) is expected
 
@@ -335,41 +319,3 @@ def test_tokens_per_second_counts_training_alone(monkeypatch, make_run):
     callback.on_epoch_end(0, logs)
     rate = {"learning_rate": 0.25, "gradient_norm": 0.5}
     assert logs == {**rate, "seconds": 15.0, "tokens_per_second": 500.0}
-
-
-def test_hosts_save_at_the_steps_that_the_first_ones_clock_decides(monkeypatch, make_run):
-    clock, said = types.SimpleNamespace(now=7.0), []
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock.now)
-
-    def saved_steps(seconds, count, agree):
-        """The steps of an epoch that have a checkpoint, one a minute."""
-        saved, run = [], make_run(checkpoint_every_minutes=1.0)
-        run.host = types.SimpleNamespace(count=count, agree=agree)
-        run.start = MidEpochState(epoch=0, step=3, seconds=100.0)
-
-        def save(model, file):
-            state = json.loads(file.with_suffix(".json").read_text())
-            assert state["step"] == 3 + step + 1
-            assert state["seconds"] == pytest.approx(100 + seconds * (step + 1))
-            saved.append(step)
-
-        monkeypatch.setattr(callbacks, "save_checkpoint", save)
-        model = types.SimpleNamespace(metrics_variables=[], variables=[])
-        callback = attach(callbacks.StepCheckpoints(run), model)
-        callback.set_params({"steps": 1000})
-        callback.on_epoch_begin(0)
-        for step in range(1000):
-            clock.now += seconds
-            callback.on_train_batch_end(step)
-        return saved
-
-    def say(number):
-        said.append(number)
-        return number
-
-    assert saved_steps(1.0, 1, say) == list(range(59, 1000, 60))
-    said.clear()
-    first = saved_steps(1.0, 2, say)
-    assert len(said) < 1000 / 10 and len(first) > 10
-    # Another host hears what the first one has said, whatever its own clock says.
-    assert saved_steps(0.1, 2, lambda number: said.pop(0)) == first and not said

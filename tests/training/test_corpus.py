@@ -11,6 +11,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Tokenizer, reading
+from keras_transformer.data import ParallelDataset
 from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import device_plan
 from keras_transformer.errors import InputError
@@ -74,6 +75,16 @@ def test_an_epoch_of_few_steps_has_few_shapes(
     assert len(datasets["validation"].shapes) == in_validation
     assert datasets["train"].steps_per_epoch >= steps
     assert steps == 50 or datasets["train"].steps_per_epoch < 50
+    # Shorter epochs of training have the same shapes, and begin with the same batches, which are in
+    # the usual order where no corpus has a weight.
+    values["training"]["steps_per_epoch"] = 2
+    short, _ = Corpus(Recipe.from_dict(values)).datasets((tokenizer, tokenizer))
+    assert short["train"].steps_per_epoch == 2 and short["train"].shapes == datasets["train"].shapes
+    assert short["validation"].steps_per_epoch == datasets["validation"].steps_per_epoch
+    shapes, seed = datasets["train"].shapes, values["training"].get("seed", 1)
+    usual = ParallelDataset(datasets["train"].pairs, shapes=shapes, seed=seed).batches(0)
+    for (inputs, _), (expected, _) in zip(short["train"].batches(0), usual, strict=False):
+        np.testing.assert_array_equal(inputs[0], expected[0])
 
 
 def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path):

@@ -193,7 +193,7 @@ def tuned(origin):
     first_run, train_run = origin
     copy = shutil.copytree(first_run.path, first_run.path.with_name("copy"))
     options = {"start_from": str(copy), "lora_rank": RANK, "epochs": 3, "ema_momentum": 0.6}
-    options |= {"average_epochs": 2, "checkpoint_every_minutes": 1e-9}
+    options |= {"average_epochs": 2}
     stopped = first_run.path.with_name("stopped")
     with copied(first_run.path.with_name("tuned"), stopped, 2, 2):
         folder = train_run("tuned", **options)
@@ -250,14 +250,8 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned
     assert run([*command, str(damaged.path), "--resume"]) == 0
     assert run([*command, str(damaged.path.with_name("new")), "--resume"]) == 2
     assert "copy/recipe.yaml: cannot read the recipe" in capsys.readouterr().err
-    steps = sorted(stopped.checkpoints.glob("step-*.npz"))
-    assert [file.name for file in steps] == ["step-0002-00000002.npz", "step-0002-00000003.npz"]
-    with np.load(steps[-1]) as arrays:
-        assert all(array.size <= 16 * 16 for array in arrays.values())
-    for file in stopped.checkpoints.glob("epoch-*.npz"):
-        file.write_bytes(no_zip)
+    assert stopped.checkpoint_epochs() == [] and len(stopped.history()) == 2
     check_equal(whole, train_run("stopped", resume=True, **options), epoch=3)
-    assert not list(stopped.checkpoints.glob("step-*"))
 
 
 @pytest.mark.slow

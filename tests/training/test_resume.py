@@ -1,7 +1,5 @@
 """A run that is stopped anywhere and resumed is the run that was never stopped."""
 
-import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -21,6 +19,7 @@ from keras_transformer import Translator, files
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.reading import file_digests
 from keras_transformer.training import Recipe, RunFolder, loop, train
+from keras_transformer.training.corpus import Corpus
 from keras_transformer.translation import Translation
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("plain_graphs")]
@@ -230,111 +229,59 @@ def test_a_run_that_was_killed_before_it_was_made_starts_in_its_empty_folder(
 
 
 def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, results):
-    step = "checkpoints/.step-0001-00000003.partial"
-    for name in (f"{step}.keras", f"{step}.json", ".history.partial.csv"):
+    for name in ("checkpoints/.epoch-0001.partial.keras", ".history.partial.csv"):
         (ended.path / name).write_bytes(b"half")
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert not list(ended.path.rglob(".*"))
 
 
-@dataclasses.dataclass
 class Stepwise:
-    """A run with checkpoints of steps, and copies as kills within its second epoch would leave it.
+    """A run whose epochs are parts of a pass, and a copy as a kill in its third epoch leaves it."""
 
-    Attributes:
-        trainer: Trains and resumes such runs.
-        options: What it trains with.
-        unbroken: The run that was never stopped.
-        copies: Folders of the run after a step of epoch 2, by the number of the step, from 0.
-        renamed: Names that files got, in order.
-    """
+    # A kill may come between two batches of one optimizer step.
+    options = dict(batch_tokens=128, steps_per_epoch=4, accumulation_steps=2)
+    options |= dict(epochs=5, average_epochs=2)
 
-    trainer: Trainer
-    options: dict
-    unbroken: RunFolder
-    copies: dict
-    renamed: list
+    def __init__(self, base):
+        self.trainer = trainer = Trainer(base / "corpus")  # Its optimizer has other variables.
+        there = {"source": "train.en", "target": "train.de", "tag": "bt", "languages": "en-de"}
+        back = {"source": "train.de", "target": "train.en", "languages": "de-en"}
+        (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
+        trainer.data = {
+            "noise": {"no_punctuation": 0.1, "typos": 0.2, "subwords": 0.3},
+            "glossary": "terms.tsv",
+            "train": [{**there, "name": "there", "weight": 0.6}, back],
+            "validation": [{**there, "name": name} for name in ("one", "two")],
+        }
+        self.killed = base / "killed"
+        with copied(base / "unbroken", self.killed, 2, 2):
+            self.unbroken = trainer.train(base / "unbroken", **self.options)
 
-    def resume(self, path, **options):
-        return self.trainer.resume(path, **{**self.options, **options})
-
-
-# The checkpoints of the steps that are left would be as those before.
-WITHOUT_STEPS = {"checkpoint_every_minutes": None}
+    def resume(self, path):
+        return self.trainer.resume(path, **self.options)
 
 
 @pytest.fixture(scope="module")
 def stepwise(tmp_path_factory):
-    base = tmp_path_factory.mktemp("stepwise")
-    trainer = Trainer(base / "corpus")  # Its optimizer has other variables.
-    there = {"source": "train.en", "target": "train.de", "tag": "bt", "languages": "en-de"}
-    back = {"source": "train.de", "target": "train.en", "languages": "de-en"}
-    (trainer.corpus / "terms.tsv").write_text("dogs\tHund\n")
-    trainer.data = {
-        "noise": {"no_punctuation": 0.1, "typos": 0.2, "subwords": 0.3},
-        "glossary": "terms.tsv",
-        "train": [{**there, "name": "there", "weight": 0.6}, back],
-        "validation": [{**there, "name": name} for name in ("one", "two")],
-    }
-    options = dict(batch_tokens=128, checkpoint_every_minutes=1e-9, epochs=2)
-    # A kill may come between two batches of one optimizer step.
-    options |= dict(average_epochs=2, accumulation_steps=2)
-    path, copies, renamed = base / "unbroken", {0: base / "first", 4: base / "later"}, []
-    replace = os.replace
-
-    def recorded(source, target):
-        renamed.append(os.path.basename(target))
-        replace(source, target)
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(os, "replace", recorded)
-        for step, copy in copies.items():
-            stack.enter_context(copied(path, copy, 1, step))
-        unbroken = trainer.train(path, **options)
-    return Stepwise(trainer, options, unbroken, copies, renamed)
+    return Stepwise(tmp_path_factory.mktemp("stepwise"))
 
 
-def test_the_checkpoint_of_a_step_has_its_name_when_the_state_next_to_it_has(stepwise):
-    steps = [name for name in stepwise.renamed if re.fullmatch(r"step-.*\.keras", name)]
-    assert len(steps) > 9
-    for name in steps:
-        state = name.replace(".keras", ".json")
-        assert stepwise.renamed.index(state) < stepwise.renamed.index(name)
-
-
-def test_an_epoch_continues_from_a_step_also_when_it_is_killed_again(stepwise, results, tmp_path):
-    run = shutil.copytree(stepwise.copies[0], tmp_path / "killed-0")
-    for number in (1, 2):
-        check_markers(run)
-        copy = tmp_path / f"killed-{number}"
-        with copied(run, copy, 1, 0, ends=True):
-            stepwise.resume(run)
-        run = copy
-    killed = RunFolder(run)
-    assert killed.step_files() == [killed.step_file(1, 2), killed.step_file(1, 3)]
-    stepwise.resume(run, **WITHOUT_STEPS)
-    assert results(killed) == results(stepwise.unbroken)
-
-
-def test_a_damaged_checkpoint_of_a_step_is_passed_over(stepwise, results, tmp_path):
-    usual, counts = loop.callbacks_of, []
-
-    class Counting(keras.callbacks.Callback):
-        def on_train_begin(self, logs=None):
-            counts.append(self.params["steps"])
-
-    for name in ("whole", "damaged"):
-        folder = RunFolder(shutil.copytree(stepwise.copies[4], tmp_path / name))
-        assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
-        if name == "damaged":
-            file = folder.step_file(1, 5)
-            file.write_bytes(file.read_bytes()[:5000])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Counting()])
-            stepwise.resume(folder.path, **WITHOUT_STEPS)
-        assert results(folder) == results(stepwise.unbroken)
-        assert not folder.step_files()
-    assert counts == [counts[0], counts[0] + 1]
+def test_a_training_killed_twice_in_the_middle_of_a_pass_is_the_unbroken_one(
+    stepwise, results, tmp_path
+):
+    recipe, tokenizers = stepwise.unbroken.recipe(), stepwise.unbroken.tokenizers()
+    datasets, _ = Corpus(recipe, tokenizers, languages=recipe.data.languages).datasets(tokenizers)
+    batches = datasets["train"].plan.steps_per_pass
+    assert 4 < batches < 20 and 8 % batches  # Step 8 is in the middle of a pass.
+    check_markers(stepwise.killed)
+    with copied(stepwise.killed, tmp_path / "again", 3, 1, ends=True):
+        stepwise.resume(stepwise.killed)
+    check_markers(tmp_path / "again")
+    again = RunFolder(tmp_path / "again")
+    assert again.checkpoint_epochs() == [2, 3]
+    stepwise.resume(again.path)
+    assert results(again) == results(stepwise.unbroken)
+    assert len(again.history()) == 5 and again.metrics()["steps_per_epoch"] == 4
 
 
 def test_a_run_has_the_losses_of_each_validation_corpus(stepwise):

@@ -1,7 +1,5 @@
 """Checkpoints of a run, and recipes that a resumed training may have, over drawn values."""
 
-import json
-
 import pytest
 from small_corpus import recipe_values
 
@@ -16,34 +14,14 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     folder = RunFolder(tmp_path)
     folder.checkpoints.mkdir()
     files = {}
-    for epoch, step in [
-        (1, 0),
-        (2, 0),
-        (2, 99_999_999),
-        (2, 100_000_000),
-        (9, 5),
-        (10, 0),
-        (998, 4),
-        (9999, 0),
-        (9999, 2),
-        (10_000, 0),
-        (10_000, 1),
-        (123_456, 0),
-    ]:
-        file = folder.step_file(epoch, step) if step else folder.checkpoint_file(epoch)
-        file.write_text("damaged")
-        file.with_suffix(".json").write_text(json.dumps({"epoch": epoch, "step": step}))
-        files[epoch, step] = file
+    for epoch in (1, 2, 10, 998, 9999, 10_000, 123_456):
+        files[epoch] = folder.checkpoint_file(epoch)
+        files[epoch].write_text("damaged")
     with pytest.raises(InputError, match="no whole checkpoint"):
         last_checkpoint(folder, None)
     tried = [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert tried == [str(files[key]) for key in sorted(files, reverse=True)]
-    assert folder.checkpoint_epochs() == [epoch for epoch, step in sorted(files) if not step]
-    assert folder.step_files() == [files[key] for key in sorted(files) if key[1]]
-    keep = [files[2, 99_999_999], files[9999, 2]]
-    folder.remove_step_files(keep)
-    assert folder.step_files() == keep and all(file.with_suffix(".json").exists() for file in keep)
-    assert len(list(folder.checkpoints.glob("step-*"))) == 4
+    assert tried == [str(files[epoch]) for epoch in sorted(files, reverse=True)]
+    assert folder.checkpoint_epochs() == sorted(files)
 
 
 _MEMORY = {"source": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
@@ -114,7 +92,6 @@ def test_a_run_is_resumed_with_moved_files_and_no_other_corpora(index, tmp_path)
 
 
 _FREE = [("training", "early_stopping_patience", 3)]
-_FREE += [("training", "checkpoint_every_minutes", 5.0)]
 _FREE += [("training", "sample_translations", 3)]
 _FREE += [("training", "shortlist", True), ("training", "epochs", 9)]
 
