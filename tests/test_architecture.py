@@ -198,8 +198,8 @@ def test_only_the_ranking_computes_a_length_penalty():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if is_length_penalty(node)
     }
-    # Wavelengths, the sizes of corpora to the power of 1 / temperature, the length of blocks.
-    other_powers = {"analysis/positions.py", "data/batching.py", "layers/ssru.py"}
+    # Wavelengths, the length of blocks.
+    other_powers = {"analysis/positions.py", "layers/ssru.py"}
     assert computing == {"decoding/ranking.py", *other_powers}
 
 

@@ -86,11 +86,10 @@ def test_epochs_of_some_steps_are_one_pass_after_the_other(tokenizer, options, s
     options = dict(batch_tokens=300, accumulation_steps=2, **options)
     passes = ParallelDataset(pairs, **options)
     epochs = ParallelDataset(pairs, **options, steps_per_epoch=steps)
-    assert passes.steps_per_epoch % steps and epochs.steps_per_epoch == steps
-    expected = [batch for turn in range(4) for batch in passes.batches(turn)]
-    lines = [
-        passes.lines(turn, step) for turn in range(4) for step in range(passes.steps_per_epoch)
-    ]
+    count = passes.steps_per_epoch
+    assert steps % count and epochs.steps_per_epoch == steps
+    expected = [batch for turn in range(6) for batch in passes.batches(turn)]
+    lines = [passes.lines(turn, step) for turn in range(6) for step in range(count)]
     numbers = range(len(expected) // steps)
     assert len(numbers) > 1
     for epoch in reversed(numbers):  # in any order
@@ -99,7 +98,7 @@ def test_epochs_of_some_steps_are_one_pass_after_the_other(tokenizer, options, s
             assert all(map(np.array_equal, keras.tree.flatten(batch), keras.tree.flatten(other)))
             assert epochs.lines(epoch, step) == lines[epoch * steps + step]
     share = epochs.real_tokens / passes.real_tokens
-    assert share == pytest.approx(steps / passes.steps_per_epoch, rel=0.01)
+    assert share == pytest.approx(steps / count, rel=0.01)
     with pytest.raises(InputError, match="multiple of `accumulation_steps`. Received: steps_per_e"):
         ParallelDataset(pairs, **options, steps_per_epoch=steps + 1)
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tmp_path):
-    """Six epochs of four steps, with averaged weights and early stopping."""
+    """Eight epochs of three of a pass's four batches, with averages and early stopping."""
     recipe_file = trainings.write_inputs(tmp_path / "inputs", trainings.ONE_HOST)
     rng, recipe = random.Random(1), Recipe.load(recipe_file)
     options = {"run_class": SharedModel().run_class()}
@@ -26,7 +26,7 @@ def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tm
     for number in range(int(os.environ.get("KILLS", 1))):
         run = tmp_path / f"killed-{number}"
         process = trainings.begin(recipe_file, run, **trainings.THREADS)
-        # Within an epoch, which may be within a pass, or before the first one.
+        # Within an epoch, whose end is within a pass, or before the first one.
         moments = "checkpoints/epoch-0001.keras", "checkpoints/epoch-0002.keras", "recipe.yaml"
         trainings.wait([process], (run / moments[number % 3]).exists)
         time.sleep(rng.uniform(0, 0.5))
