@@ -179,7 +179,7 @@ def test_home_and_variables_are_replaced_in_every_path(tmp_path, monkeypatch, wr
         ("training.clip_norm=.nan", "`training.clip_norm` must be a number above 0, or null"),
         ("training.clip_norm=.inf", "`training.clip_norm` must be a number above 0, or null"),
         ("training.learning_rate='1e-3'", "a number above 0, or null. Received: '1e-3'"),
-        ("training={steps_per_epoch: 3, accumulation_steps: 2}", "accumulation_steps`. Received: 3 and 2"),
+        ("training={steps_per_epoch: 3, accumulation_steps: 2}", "_steps`. Received: 3 and 2"),
         ("training.seed=4294967296", "at most 4294967295. Received: 4294967296"),
         ('data.folder="a\\0b"', r"Received: 'a\x00b'"),
         ("data.folder=2026-99-99", "--set data.folder='2026-99-99': not valid YAML: month"),
