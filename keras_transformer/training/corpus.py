@@ -25,7 +25,7 @@ from keras_transformer.data.encoding import (
     in_chunks,
 )
 from keras_transformer.data.noise import PairNoise
-from keras_transformer.data.pairs import PairFile, PairTable, pair_file
+from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
 from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import CPU, DevicePlan
 from keras_transformer.errors import InputError
@@ -104,8 +104,8 @@ class Corpus:
         """Returns a corpus' source and target file; the target is None if one file has both."""
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
         if corpus.is_memory:
-            path = str(base / corpus.source)
-            return pair_file(path, None, corpus.languages, corpus.inline_tags), None
+            languages = corpus.languages or ""  # never empty: the recipe was checked
+            return open_pair_file("tmx", base / corpus.source, languages, corpus.inline_tags), None
         if corpus.header is not None:
             return PairTable(base / corpus.source, corpus.header), None
         return base / corpus.source, None if target is None else base / target
