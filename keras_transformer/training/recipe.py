@@ -414,11 +414,13 @@ class TrainingSection:
     def _check(self):
         if self.lora_rank is not None and self.start_from is None:
             rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
-            raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
+            raise InputError(
+                f"{rule} Received: lora_rank={received(self.lora_rank)}, start_from=null."
+            )
         if (self.steps_per_epoch or 0) % self.accumulation_steps:
             rule = "`training.steps_per_epoch` must be a multiple of `training.accumulation_steps`"
-            values = self.steps_per_epoch, self.accumulation_steps
-            raise InputError(f"{rule}. Received: {values[0]} and {values[1]}.")
+            values = map(received, (self.steps_per_epoch, self.accumulation_steps))
+            raise InputError(f"{rule}. Received: {' and '.join(values)}.")
         return self
 
     def with_schedule(self, steps: int) -> "TrainingSection":
@@ -668,7 +670,7 @@ class Recipe:
             if limit > positions and (section == "data" or name in decoding):
                 raise InputError(
                     f"{where}: learned positions end at `model.max_length`, which must be at least "
-                    f"`{key}`. Received: model.max_length={positions}, {key}={limit}."
+                    f"`{key}`. Received: model.max_length={positions}, {key}={received(limit)}."
                 )
             if section == "decoding":
                 limits[name] = min(limit, positions)
