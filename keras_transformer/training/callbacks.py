@@ -229,8 +229,8 @@ class StartLine(RunCallback):
 class CommitEpoch(RunCallback):
     """Saves an epoch: its line of the history, its model if it is the best, and its checkpoint.
 
-    It is the last callback, and writes the checkpoint last. Without the checkpoint the epoch is
-    repeated, and the other files are written again. Stops the training if `Run.has_stopped`.
+    The checkpoint is written last. Without it the epoch is repeated, and the other files are
+    written again. Stops the training if `Run.has_stopped`.
     """
 
     def on_epoch_end(self, epoch, logs=None):
