@@ -125,9 +125,6 @@ def _groups_of(parser: argparse.ArgumentParser) -> list[tuple[str | None, list[l
         rows = [row for action in group._group_actions for row in _rows_of(action, parser)]
         is_own = group in (parser._positionals, parser._optionals)
         groups.setdefault(None if is_own else group.title or "option", []).extend(rows)
-    for name, setting in parser.settings.items():
-        row = [f"`--set {name}={_cell(setting.metavar)}`", _cell(setting.help)]
-        groups.setdefault(setting.title, []).append(row)
     return [(title, rows) for title, rows in groups.items() if rows]
 
 
@@ -166,8 +163,8 @@ def _name_of(row: list[str]) -> str:
 def _rows_of(action: argparse.Action, parser: argparse.ArgumentParser) -> list[list[str]]:
     if isinstance(action, argparse._SubParsersAction):
         return [[f"`{row.dest}`", _cell(row.help or "")] for row in action._choices_actions]
-    is_shown_elsewhere = action.dest == "help" or action.dest == "set" and parser.settings
-    if action.help == argparse.SUPPRESS or is_shown_elsewhere and not parser._subparsers:
+    is_of_all = action.dest == "help" or action.metavar == "NAME=VALUE"
+    if action.help == argparse.SUPPRESS or is_of_all and not parser._subparsers:
         return []
     meaning = parser._get_formatter()._expand_help(action) if action.help else ""
     if action.option_strings and action.required:
@@ -180,6 +177,8 @@ def _usage_of(action: argparse.Action) -> str:
         return ", ".join(action.option_strings)
     value = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
     values = [value] if isinstance(value, str) else value
+    if action.option_strings and " " in action.option_strings[0]:
+        return f"{action.option_strings[0]}={value}"
     return " ".join([*action.option_strings, *values, *(["…"] if action.nargs == "+" else [])])
 
 

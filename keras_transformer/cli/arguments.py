@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from keras_transformer.cli.parser import Parser, Setting
 from keras_transformer.errors import InputError, say
 from keras_transformer.imports import import_keras
 from keras_transformer.steps.step import MARKUP
@@ -47,31 +46,31 @@ _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
 
 
 def add_declared(
-    command: Parser,
+    command: Any,
     options_class: type,
     groups: Mapping[str, str] = MappingProxyType({}),
     names: Collection[str] | None = None,
     kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
     flags: Mapping[str, str] = MappingProxyType({}),
-    title: str | None = None,
 ) -> None:
     """Adds the options of an options class to a command.
 
     Args:
         command: The command's parser.
         options_class: A class of `options.option` fields.
-        groups: Titles of further groups, each under the option that it begins with.
+        groups: The title of each group in `--help`, under the option that it begins with.
         names: The options to add; all by default.
         kinds: Types and metavars that differ from the declaration.
         defaults: Words for defaults that a command has instead of the declared ones.
         flags: Names on the command line that differ from the declared ones.
-        title: Title of the first group.
     """
-    from keras_transformer.options import expected, options_of
+    from keras_transformer.options import options_of
 
+    group = command
     for name, schema in options_of(options_class).items():
-        title = groups.get(name, title)
+        if name in groups:
+            group = command.add_argument_group(groups[name])
         if names is not None and name not in names:
             continue
         kind, metavar = kinds.get(name) or _kind_of(schema)
@@ -83,10 +82,10 @@ def add_declared(
             if shown_default is None or shown_default is False or shown_default == []
             else f"; default: {shown_default}"
         )
-        help = schema["description"].rstrip(".") + end
-        is_nullable = any(member.get("type") == "null" for member in schema.get("anyOf", ()))
-        row = name, _reader(kind, is_nullable), metavar, help
-        _add_option(command, row, flags.get(name), title, expected(schema))
+        help = (schema["description"].rstrip(".") + end).replace("%", "%%")
+        if {"type": "null"} in schema.get("anyOf", ()) and not isinstance(kind, list):
+            kind = _reader(kind)
+        add_options(group, (name, kind, metavar, help), flags=flags)
 
 
 def _kind_of(schema):
@@ -100,78 +99,48 @@ def _kind_of(schema):
     return _SCHEMA_KINDS[schema["type"]]
 
 
-def _reader(kind, is_nullable):
-    """Returns a type of values that reads null and lists as recipes have them."""
-    is_list = isinstance(kind, list)
-    read_value = kind[0] if is_list else kind
-    if kind in (None, bool, str) and not is_nullable or isinstance(kind, tuple):
-        return kind
+def _reader(read_value, is_list=False):
+    """Returns a type of values that reads null, and a list, as recipes have them."""
 
     def read(text):
-        if is_nullable and text == "null":
+        if text == "null":
             return None
-        # A shell makes several texts of "[5, 7]".
         parts = text.strip("[]").replace(",", " ").split()
-        return [read_value(part) for part in parts] if is_list else read_value(text)
+        return [*map(read_value, parts)] if is_list else read_value(text)
 
     read.__name__ = read_value.__name__  # for argparse's messages
-    return [read] if is_list else read
+    return read
 
 
-class _Values(argparse.Action):
-    """Collects the values of an option that may be given several times."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        if values == [None]:
-            setattr(namespace, self.dest, None)
-            return
-        collected = [*(getattr(namespace, self.dest, None) or [])]
-        for value in values:
-            collected += value if isinstance(value, list) else [value]
-        setattr(namespace, self.dest, collected)
+def _truth(text):
+    if text not in ("true", "false"):
+        raise ValueError
+    return text == "true"
 
 
-def add_options(
-    command: Parser,
-    *rows: Row,
-    flags: Mapping[str, str] = MappingProxyType({}),
-    title: str | None = None,
-) -> None:
-    """Adds options to a group of a command; `flags` have other names than their options."""
-    for row in rows:
-        _add_option(command, row, flags.get(row[0]), title)
+_truth.__name__ = "true or false"  # for argparse's messages
 
 
-def _add_option(command, row, flag, title, values="text"):
-    """Adds an option with a flag, or a rare option as a setting, whose values are described."""
-    name, kind, metavar, meaning = row
-    if command.is_rare(name):
-        command.settings[name] = _setting(kind, metavar, meaning, title, values)
-        return
-    flag = flag or "--" + name.replace("_", "-")
-    added: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
-    if kind is None or kind is bool:
-        added["action"] = "store_true" if kind is None else argparse.BooleanOptionalAction
-    elif isinstance(kind, tuple):
-        added |= {"metavar": metavar, "choices": kind}
-    elif isinstance(kind, list):
-        added |= {"metavar": metavar, "type": kind[0], "nargs": "+", "action": _Values}
-    else:
-        added |= {"metavar": metavar, "type": kind}
-    command.group(title).add_argument(flag, help=meaning.replace("%", "%%"), **added)
-
-
-def _setting(kind, metavar, meaning, title, values):
-    """Returns a setting; true, false and names are read from their texts."""
-    choices = {"true": True, "false": False} if kind in (None, bool) else {}
-    if isinstance(kind, tuple):
-        choices = {name: name for name in kind}
-    if choices:
-        values = f"one of {', '.join(choices)}"
-        return Setting(choices.__getitem__, values, "|".join(choices), meaning, title)
-    if isinstance(kind, list):
-        return Setting(kind[0], values, f"[{metavar},…]", meaning, title)
-    return Setting(kind, values, metavar, meaning, title)
+def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Adds options to a parser or a group of one; `flags` have other names than their options."""
+    for name, kind, metavar, meaning in rows:
+        flag = flags.get(name) or "--" + name.replace("_", "-")
+        default: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
+        if group.is_rare(name):
+            flag = f"--set {name}"
+            if kind is None or kind is bool:
+                kind, metavar = _truth, "true|false"
+            elif isinstance(kind, list):
+                kind, metavar = _reader(*kind, is_list=True), f"[{metavar},…]"
+        if kind is None or kind is bool:
+            action = "store_true" if kind is None else argparse.BooleanOptionalAction
+            group.add_argument(flag, action=action, help=meaning, **default)
+            continue
+        if isinstance(kind, list):
+            (kind,) = kind
+            default |= {"nargs": "+", "action": "extend"}
+        default |= {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        group.add_argument(flag, metavar=metavar, help=meaning, **default)
 
 
 def _bias(text):
@@ -184,7 +153,6 @@ def _bias(text):
         ) from None
 
 
-_KINDS: dict[str, tuple[Kind, str]] = {"logit_bias": ([_bias], "ID=X")}
 _BATCH_SIZE = (
     "batch_size",
     int,
@@ -227,12 +195,12 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
     command.add_argument("--model", required=True, metavar="DIR", help=help)
 
 
-def add_pair_file(command: Parser) -> None:
+def add_pair_file(command: Any) -> None:
     """Adds the options of tables and translation memories."""
     add_options(command, *_PAIR_FILE)
 
 
-def add_decoding(command: Parser, segments: str = _RUNS_WAY) -> None:
+def add_decoding(command: Any, segments: str = _RUNS_WAY) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded.
 
     `segments` are words for the default of `--split-sentences`.
@@ -243,21 +211,22 @@ def add_decoding(command: Parser, segments: str = _RUNS_WAY) -> None:
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     defaults = dict.fromkeys(RUN_DEFAULTS, "the run's")
-    add_declared(command, DecodingOptions, {}, names, _KINDS, defaults, title="decoding")
+    group = command.add_argument_group("decoding")
+    add_declared(group, DecodingOptions, {}, names, {"logit_bias": ([_bias], "ID=X")}, defaults)
     sentences = ("split_sentences", bool, None, _SPLIT + segments), ("keep_case", bool, None, _CASE)
     rows = FROM, TO, _BATCH_SIZE, *sentences, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
-    add_options(command, *rows, flags=LANGUAGE_FLAGS, title="texts")
+    add_options(command.add_argument_group("texts"), *rows, flags=LANGUAGE_FLAGS)
 
 
-def add_sampling(command: Parser, *names: str, **defaults: str) -> None:
+def add_sampling(command: Any, *names: str, **defaults: str) -> None:
     """Adds some options of decoding, with words for some defaults."""
     from keras_transformer.decoding.search_options import RUN_DEFAULTS, DecodingOptions
 
     defaults = {**dict.fromkeys(RUN_DEFAULTS, "the run's"), **defaults}
-    add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
+    add_declared(command, DecodingOptions, names=names, defaults=defaults)
 
 
-def add_scoring(command: Parser) -> None:
+def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
     add_sampling(command, "length_penalty")
     add_options(command, FROM, TO, _BATCH_SIZE, _TAG, ALIGNMENT, flags=LANGUAGE_FLAGS)
@@ -279,7 +248,7 @@ def option_values(options: argparse.Namespace, *command_options: str) -> dict[st
         for key, value in vars(options).items()
         if key not in ("command", *command_options)
     }
-    if "logit_bias" in values:
+    if values.get("logit_bias") is not None:
         values["logit_bias"] = dict(values["logit_bias"])
     return values
 

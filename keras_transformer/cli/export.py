@@ -44,8 +44,9 @@ def _add_options(command):
         title = ", ".join(formats_of_group)
         if len(formats_of_group) == len(present):
             title = "all formats"
+        group = command.add_argument_group(title)
         options_class = FORMATS[formats_of_group[0]].load("options")
-        add_declared(command, options_class, {}, names, kinds, defaults, title=title)
+        add_declared(group, options_class, {}, names, kinds, defaults)
 
 
 def _export(options):

@@ -154,8 +154,8 @@ _USUAL = {
     "source_lengths",
     "serve": "host port name version languages allowed_hosts markup replicas threads "
     "max_batch_size max_ongoing max_text_characters request_timeout",
-    "clean": "header languages inline_tags held_out source_scripts target_scripts source_language "
-    "target_language without duplicates processes",
+    "clean": "header languages inline_tags held_out source_language target_language without "
+    "duplicates processes",
     "synthesize": "output back n_best engine workers threads beam_size sampling top_k "
     "source_language target_language batch_size",
 }

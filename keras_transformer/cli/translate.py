@@ -39,27 +39,24 @@ _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 def _add_translate_options(command):
     from keras_transformer.bulk.options import BulkOptions
 
-    title = "input and output"
-    add_model(command.group(title))
+    group = command.add_argument_group("input and output")
+    add_model(group)
     prefixes = "the beginning of each translation, one line for each line of stdin"
     n_best = "for N > 1: N lines for each line, `number ||| translation ||| score`; default: 1"
     add_options(
-        command,
+        group,
         ("target_prefixes", str, "FILE", prefixes),
         ("n_best", int, "N", n_best),
         ("json", None, None, "one JSON object per line: text, tokens, probabilities"),
         ALIGNMENT,
         ("stream", None, None, "write each translation while it is made"),
-        title=title,
     )
-    add_declared(command, BulkOptions, names=["threads"], title=title)
-    add_progress(command.group(title))
-    title = "whole documents"
+    add_declared(group, BulkOptions, names=["threads"])
+    add_progress(group)
+    group = command.add_argument_group("whole documents")
     files = "documents, whose names tell their format; with --engine ray, files of lines, plain or "
     files += "compressed"
-    command.group(title).add_argument(
-        "files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files
-    )
+    group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
     output = "translation of one file, or folder for translations with the names of the files"
     formats = (
         "lines, text, html, markdown, srt, vtt; default for files: by name, for stdin: lines, "
@@ -67,20 +64,19 @@ def _add_translate_options(command):
     formats += "or with --markup html a page if it begins as one does"
     wrapped = "lines of a text file end at a column: a paragraph, until a blank line, is a text"
     add_options(
-        command,
+        group,
         ("output", str, "PATH", output),
         ("document_format", str, "NAME", formats),
         ("wrapped", None, None, wrapped),
-        title=title,
     )
-    title = "files over a Ray cluster, with --engine ray"
-    command.group(title).add_argument(
+    group = command.add_argument_group("files over a Ray cluster, with --engine ray")
+    group.add_argument(
         "--engine",
         choices=["here", "ray"],
         default="here",
         help="where: in this process, or over a Ray cluster; default: here",
     )
-    add_declared(command, BulkOptions, names=RAY_OPTIONS, title=title)
+    add_declared(group, BulkOptions, names=RAY_OPTIONS)
     add_decoding(command)
 
 

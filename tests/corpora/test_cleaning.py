@@ -313,7 +313,7 @@ def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(clean, "clean_corpora", record)
     arguments = ["a.en", "a.de", "b.tsv.zst", "--output", "out", "--without", "numbers", "copy"]
-    arguments += ["--source-scripts", "Han", "Hiragana", "--set", "max_ratio=2", "--overwrite"]
+    arguments += ["--set", "source_scripts=[Han, Hiragana]", "--set", "max_ratio=2", "--overwrite"]
     assert cli.run(["clean", *arguments, "--held-out", "t.en"]) == 0
     assert capsys.readouterr().out == "out\n"
     options = {"overwrite": True, "without": ["numbers", "copy"], "max_ratio": 2.0}
