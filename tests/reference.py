@@ -30,7 +30,14 @@ def softmax(scores):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def attention(weights, query, value, key=None, mask=None, rotary=False, window=None, alibi=False):
+def kept(inputs, rate):
+    """What a dropout keeps on average, without its division: tests replace the drawing by this."""
+    return inputs * (1.0 - rate)
+
+
+def attention(
+    weights, query, value, key=None, mask=None, rotary=False, window=None, alibi=False, dropout=0.0
+):
     """Multi-head attention: one sentence, one head and one query at a time.
 
     Args:
@@ -43,6 +50,7 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
         window: Keys within this - 1 of a query are seen.
         alibi: Whether scores fall with the distance, by `slopes`; to the right at the slope of the
             head at the other end.
+        dropout: Rate on the weights, of `kept`; the returned weights are those before.
 
     Fewer heads of keys than of queries are shared by neighbours; `distance_embeddings` are those of
     Shaw et al. 2018, a vector for each clipped distance of a key from a query, and
@@ -90,7 +98,7 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
                     one_row -= [(i - j) * left if j < i else (j - i) * right for j in seen]
                 row = softmax(one_row)
                 scores[b, head, i, seen] = row
-                mixed = row @ offered["distance_values"]
+                mixed = kept(row, dropout) @ offered["distance_values"]
                 output[b, i] += mixed @ weights["attention_output/kernel"][head]
     return output, scores
 
@@ -118,13 +126,23 @@ def turned(rows, max_wavelength=10000):
     return np.concatenate([numbers.real, numbers.imag], axis=1)
 
 
-def positional_encoding(length, width, start_index=0, max_wavelength=10000):
-    """Section 3.5 of Vaswani et al. 2017, one number at a time: `(length, width)`."""
-    encoding = np.zeros((length, width))
+def positional_encoding(
+    length, width, start_index=0, max_wavelength=10000, layout="interleaved", frequencies="paper"
+):
+    """Section 3.5 of Vaswani et al. 2017, one number at a time: `(length, width)`.
+
+    Marian's frequencies reach the longest wavelength in the last pair; halves are all sines, then
+    all cosines.
+    """
+    encoding, half = np.zeros((length, width)), (width + 1) // 2
     for row in range(length):
         for column in range(width):
-            angle = (start_index + row) / max_wavelength ** (2 * (column // 2) / width)
-            encoding[row, column] = math.cos(angle) if column % 2 else math.sin(angle)
+            pair, is_cosine = column // 2, column % 2
+            if layout == "halves":
+                pair, is_cosine = column % half, column >= half
+            share = 2 * pair / width if frequencies == "paper" else pair / (width / 2 - 1)
+            angle = (start_index + row) / max_wavelength**share
+            encoding[row, column] = math.cos(angle) if is_cosine else math.sin(angle)
     return encoding
 
 
@@ -135,23 +153,45 @@ def layer_norm(weights, inputs, epsilon=1e-5):
     return (inputs - mean) / np.sqrt(variance + epsilon) * weights["gamma"] + weights["beta"]
 
 
-def feed_forward(weights, inputs):
-    """Two projections with a rectifier between them."""
-    inner = np.maximum(inputs @ weights["inner/kernel"] + weights["inner/bias"], 0.0)
-    return inner @ weights["outer/kernel"] + weights["outer/bias"]
+def sigmoid(values):
+    return 1 / (1 + np.exp(-values))
+
+
+ACTIVATIONS = {"relu": lambda x: np.maximum(x, 0.0), "silu": lambda x: x * sigmoid(x)}
+
+
+def feed_forward(weights, inputs, activation="relu", dropout=0.0):
+    """Two projections with an activation, by default a rectifier, between them."""
+    inner = ACTIVATIONS[activation](inputs @ weights["inner/kernel"] + weights["inner/bias"])
+    return kept(inner, dropout) @ weights["outer/kernel"] + weights["outer/bias"]
+
+
+def ssru(weights, inputs):
+    """Kim et al. 2019, one position after another."""
+    cell, outputs = np.zeros_like(inputs[:, 0]), []
+    for position in range(inputs.shape[1]):
+        row = inputs[:, position]
+        forget = sigmoid(row @ weights["forget/kernel"] + weights["forget/bias"])
+        cell = forget * cell + (1 - forget) * (row @ weights["input/kernel"])
+        outputs.append(np.maximum(cell, 0.0))
+    outputs = np.stack(outputs, axis=1)
+    if "output/kernel" in weights:
+        outputs = outputs @ weights["output/kernel"] + weights["output/bias"]
+    return outputs
 
 
 class _Sublayers:
-    """Sublayers of one block, with their residuals and normalizations."""
+    """Sublayers of one block, with their residuals, dropout and normalizations."""
 
-    def __init__(self, weights, normalize_first, epsilon):
-        self.weights, self.normalize_first, self.epsilon = weights, normalize_first, epsilon
+    def __init__(self, weights, normalize_first, epsilon, dropout):
+        self.weights, self.normalize_first = weights, normalize_first
+        self.epsilon, self.dropout = epsilon, dropout
 
-    def __call__(self, name, inputs, function):
+    def __call__(self, name, inputs, function, *arguments, **options):
         layer, norm = part(self.weights, name), part(self.weights, f"{name}_norm")
-        if self.normalize_first:
-            return inputs + function(layer, layer_norm(norm, inputs, self.epsilon))
-        return layer_norm(norm, inputs + function(layer, inputs), self.epsilon)
+        before = layer_norm(norm, inputs, self.epsilon) if self.normalize_first else inputs
+        outputs = inputs + kept(function(layer, before, *arguments, **options), self.dropout)
+        return outputs if self.normalize_first else layer_norm(norm, outputs, self.epsilon)
 
     def attend(self, name, inputs, memory=None, **options):
         """Attention to `memory`, or of `inputs` to themselves."""
@@ -162,11 +202,23 @@ class _Sublayers:
         return self(name, inputs, function)
 
 
-def encoder_block(weights, inputs, mask=None, normalize_first=False, epsilon=1e-5, **options):
+def encoder_block(
+    weights,
+    inputs,
+    mask=None,
+    normalize_first=False,
+    epsilon=1e-5,
+    activation="relu",
+    dropout=0.0,
+    attention_dropout=0.0,
+    feed_forward_dropout=0.0,
+    **options,
+):
     """One layer of the encoder; `mask` and the options of self-attention are `attention`'s."""
-    sublayers = _Sublayers(weights, normalize_first, epsilon)
-    hidden = sublayers.attend("self_attention", inputs, mask=mask, **options)
-    return sublayers("feed_forward", hidden, feed_forward)
+    sublayers = _Sublayers(weights, normalize_first, epsilon, dropout)
+    options |= {"mask": mask, "dropout": attention_dropout}
+    hidden = sublayers.attend("self_attention", inputs, **options)
+    return sublayers("feed_forward", hidden, feed_forward, activation, feed_forward_dropout)
 
 
 def decoder_block(
@@ -177,65 +229,26 @@ def decoder_block(
     memory_mask=None,
     normalize_first=False,
     epsilon=1e-5,
+    activation="relu",
+    dropout=0.0,
+    attention_dropout=0.0,
+    feed_forward_dropout=0.0,
     **options,
 ):
     """One layer of the decoder. `mask` applies in addition to the causal mask."""
     length = inputs.shape[1]
     causal = np.array([[j <= i for j in range(length)] for i in range(length)])
     mask = causal if mask is None else causal & mask
-    sublayers = _Sublayers(weights, normalize_first, epsilon)
-    hidden = sublayers.attend("self_attention", inputs, mask=mask, **options)
+    sublayers = _Sublayers(weights, normalize_first, epsilon, dropout)
+    if part(weights, "ssru"):
+        hidden = sublayers("ssru", inputs, ssru)
+    else:
+        options |= {"mask": mask, "dropout": attention_dropout}
+        hidden = sublayers.attend("self_attention", inputs, **options)
     if memory is not None:
-        hidden = sublayers.attend("cross_attention", hidden, memory, mask=memory_mask)
-    return sublayers("feed_forward", hidden, feed_forward)
-
-
-def _stack(weights, config, block, count, *inputs):
-    """The blocks of one side, and the normalization after them."""
-    hidden, *memory_and_masks = inputs
-    for i in range(count):
-        block_weights, norm = part(weights, f"block_{i}"), config.normalize_first
-        options = {name: config.positions == name for name in ("rotary", "alibi")}
-        options["window"] = config.sliding_window
-        arguments = hidden, *memory_and_masks, norm, config.layer_norm_epsilon
-        hidden = block(block_weights, *arguments, **options)
-    if not config.normalize_first:
-        return hidden
-    return layer_norm(part(weights, "final_norm"), hidden, config.layer_norm_epsilon)
-
-
-def transformer(weights, config, source_ids, target_ids):
-    """Logits of the whole encoder-decoder model."""
-    target_table = weights["target_embedding/embeddings"]
-    source_table = weights.get("source_embedding/embeddings", target_table)
-    output_kernel = weights.get("output/kernel", target_table.T)
-
-    def embed(ids, table, side):
-        embedded = table[ids] * math.sqrt(config.model_dim)
-        learned = part(weights, f"{side}_positions")
-        if config.positions == "learned":
-            positions = learned["embeddings"][: ids.shape[1]]
-        elif config.positions == "sinusoidal":
-            start = config.position_offset
-            positions = positional_encoding(ids.shape[1], config.model_dim, start)
-        else:
-            return embedded
-        if config.combine_positions == "add":
-            return embedded + positions
-        both = np.concatenate([embedded, np.broadcast_to(positions, embedded.shape)], axis=-1)
-        return both @ learned["projection/kernel"]
-
-    source_mask, target_mask = ((ids != 0)[:, None, None, :] for ids in (source_ids, target_ids))
-    if not config.source_eos:
-        source_mask = source_mask & (source_ids != 2)[:, None, None, :]
-    source = embed(source_ids, source_table, "source")
-    layers = encoder_block, config.num_encoder_layers
-    encoded = _stack(part(weights, "encoder"), config, *layers, source, source_mask)
-    target = embed(target_ids, target_table, "target")
-    layers = decoder_block, config.num_decoder_layers
-    masks = target_mask, source_mask
-    decoded = _stack(part(weights, "decoder"), config, *layers, target, encoded, *masks)
-    return decoded @ output_kernel
+        options = {"mask": memory_mask, "dropout": attention_dropout}
+        hidden = sublayers.attend("cross_attention", hidden, memory, **options)
+    return sublayers("feed_forward", hidden, feed_forward, activation, feed_forward_dropout)
 
 
 def target_distribution(label, vocabulary, label_smoothing):

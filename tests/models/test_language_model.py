@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-import reference
 from decoding_oracles import FullPass, NumberTokenizer, check_equal
 from keras import ops
+from model_oracles import outputs_of
 from naive_search import EOS, Rules, exhaustive_search, log_probability, penalty
-from reference import float64, part
+from reference import float64, weights_of
 
 from keras_transformer.decoding.search import search
 from keras_transformer.engine import ModelEngine
@@ -46,19 +46,7 @@ def close(actual, expected, tolerance):
 @EACH
 def test_it_equals_the_numpy_oracle(randomize, variant, policy, tolerance):
     model = model_of(randomize, variant, policy)
-    weights, config = reference.weights_of(model), model.config
-    table = weights["target_embedding/embeddings"]
-    positions = weights.get("target_positions/embeddings", reference.positional_encoding(5, WIDTH))
-    hidden = table[IDS] * math.sqrt(WIDTH) + positions[:5]
-    mask = (IDS != 0)[:, None, None, :]
-    for i in range(2):
-        block = part(weights, f"decoder/block_{i}")
-        hidden = reference.decoder_block(
-            block, hidden, mask=mask, normalize_first=config.normalize_first
-        )
-    if config.normalize_first:
-        hidden = reference.layer_norm(part(weights, "decoder/final_norm"), hidden)
-    expected = hidden @ weights.get("output/kernel", table.T)
+    expected = outputs_of(weights_of(model), model.config, IDS)
     real = IDS != 0
     close(float64(model(IDS))[real], expected[real], 2 * tolerance)
 

@@ -82,29 +82,6 @@ def test_attention_is_over_real_tokens_and_sums_to_one():
     assert model(attention="none").call_with_attention(SOURCE, TARGET)[1] == ()
 
 
-def test_gru_and_attention_equal_an_oracle_in_numpy():
-    """One step of Bahdanau's decoder, with Keras' gates written out."""
-    m = model(attention="bahdanau")
-    cache = m.start_decoding(SOURCE[:1], 4)
-    state = array(cache.states[0])[0, 0].astype("float64")
-    value = array(cache.memory.value)[0].astype("float64")
-    weights = {w.path.split("/", 1)[1]: array(w).astype("float64") for w in m.weights}
-    query, key = (weights[f"attention/{name}/kernel"] for name in ("query", "key"))
-    scores = np.exp(np.tanh(state @ query + value @ key) @ weights["attention/vector"])
-    context = scores / scores.sum() @ value
-    embedded = weights["target_embedding/embeddings"][1] * 4  # the square root of 16
-    inputs = np.concatenate([embedded, context]) @ weights["decoder_0/kernel"]
-    inputs = inputs + weights["decoder_0/bias"][0]
-    recurrent = state @ weights["decoder_0/recurrent_kernel"] + weights["decoder_0/bias"][1]
-    update, reset = (1 / (1 + np.exp(-(inputs + recurrent)[at : at + 16])) for at in (0, 16))
-    candidate = np.tanh(inputs[32:] + reset * recurrent[32:])
-    new = update * state + (1 - update) * candidate
-    output = np.tanh(np.concatenate([new, context]) @ weights["readout/kernel"])
-    logits, _ = m.step(np.ones((1, 1), "int32"), cache)
-    expected = output @ weights["target_embedding/embeddings"].T
-    np.testing.assert_allclose(array(logits)[0, 0], expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_decoder_starts_from_the_last_output_of_each_direction(cell, layers):

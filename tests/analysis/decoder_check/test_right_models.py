@@ -196,6 +196,26 @@ def test_the_model_stays_as_it_is():
 
 
 @keras.saving.register_keras_serializable("tests_of_decoder_check")
+class TimesTrainings(keras.layers.Layer):
+    """Multiplies by a number that each call in training changes, as an average would."""
+
+    def build(self, input_shape):
+        self.number = self.add_weight(shape=(), initializer="ones", trainable=False)
+
+    def call(self, inputs, training=None):
+        if training:
+            self.number.assign_add(1.0)
+        return inputs * self.number
+
+
+def test_what_training_changes_is_undone_before_the_next_check():
+    model = decoder_only(KerasBlock(), TimesTrainings())
+    report = check_decoder(model)
+    assert report.ok, report
+    assert float(model.layers[-2].number) == 1.0
+
+
+@keras.saving.register_keras_serializable("tests_of_decoder_check")
 class TrainingNormalization(keras.layers.BatchNormalization):
     """Uses and updates statistics of each batch."""
 
