@@ -103,19 +103,8 @@ def test_help_is_short_and_has_every_option_with_a_flag_or_as_a_name_for_set(
             "translate --help",
         ),
         (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.\n", "train --help"),
-        # As an option that has a flag in other commands; `--max-length` begins no other flag.
-        (
-            "evaluate --model x --top-k 5".split(),
-            "unknown option --top-k. Did you mean --set top_k=VALUE?",
-            "evaluate --help",
-        ),
-        (
-            "serve --model x --max-batch 5 --max-queues=3".split(),
-            "unknown option --max-queues. Did you mean --set max_queue=VALUE?",
-            "serve --help",
-        ),
     ],
-    ids=["command", "format", "number", "required", "plural", "unlike", "rare", "near rare"],
+    ids=["command", "format", "number", "required", "plural", "unlike"],
 )
 def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_options(
     arguments, received, help, capsys
