@@ -78,7 +78,7 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
 
 
 @pytest.mark.parametrize("steps", [2, 6, 26])
-@pytest.mark.parametrize("options", [{}, {"noise": Noise(upper_case=0.5)}, {"rates": [1.6]}])
+@pytest.mark.parametrize("options", [{}, {"noise": Noise(typos=0.5)}, {"rates": [1.6]}])
 def test_epochs_of_some_steps_are_one_pass_after_the_other(tokenizer, options, steps):
     pairs, _ = encode_pairs(SOURCES * 4, TARGETS * 4, tokenizer, tokenizer, drop_duplicates=False)
     if "noise" in options:
@@ -101,6 +101,16 @@ def test_epochs_of_some_steps_are_one_pass_after_the_other(tokenizer, options, s
     assert share == pytest.approx(steps / count, rel=0.01)
     with pytest.raises(InputError, match="multiple of `accumulation_steps`. Received: steps_per_e"):
         ParallelDataset(pairs, **options, steps_per_epoch=steps + 1)
+
+
+def test_a_pair_has_other_noise_in_the_next_pass(tokenizer):
+    pairs, _ = encode_pairs(SOURCES, TARGETS, tokenizer, tokenizer, drop_duplicates=False)
+    noise = PairNoise(Noise(typos=1.0), (tokenizer, tokenizer))
+    dataset = ParallelDataset(pairs, batch_tokens=300, noise=noise)
+    first, second = (
+        {tuple(row) for batch in dataset.batches(turn) for row in batch[0][0]} for turn in (0, 1)
+    )
+    assert len(first & second) < len(first) / 2
 
 
 @pytest.mark.parametrize("start", [0, 1])

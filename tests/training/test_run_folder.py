@@ -105,3 +105,22 @@ def test_a_run_is_resumed_with_options_that_change_no_weights(section, key, valu
     changed = Recipe.from_dict(values)
     assert changed != earlier
     check_resumable(folder, changed)
+
+
+_WEIGHTS = {"steps_per_epoch": 4, "accumulation_steps": 2, "learning_rate": 0.5, "warmup_steps": 9}
+_WEIGHTS |= {
+    "seed": 7,
+    "batch_tokens": 99,
+    "label_smoothing": 0.2,
+    "clip_norm": 1.5,
+    "ema_momentum": 0.5,
+}
+
+
+@pytest.mark.parametrize("key", _WEIGHTS)
+def test_a_run_is_not_resumed_with_options_that_change_weights(key, tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_recipe(Recipe.from_dict(recipe_values(tmp_path)))
+    changed = Recipe.from_dict(recipe_values(tmp_path, **{key: _WEIGHTS[key]}))
+    with pytest.raises(InputError, match=f"another `training.{key}`"):
+        check_resumable(folder, changed)

@@ -166,21 +166,24 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("warmup_steps", "batches", "count"), [(100, 1, 1), (100, 3, 1), (1, 1, 0)]
+    ("warmup_steps", "batches", "epoch", "count"),
+    [(100, 1, None, 1), (100, 3, None, 1), (100, 3, 60, 1), (1, 1, None, 0)],
 )
 def test_a_too_long_warmup_is_told(
-    corpus, tmp_path, monkeypatch, capsys, warmup_steps, batches, count
+    corpus, tmp_path, monkeypatch, capsys, warmup_steps, batches, epoch, count
 ):
     monkeypatch.setattr(Run, "begin", lambda run: 1 / 0)  # Nothing is trained.
-    options = {"warmup_steps": warmup_steps, "accumulation_steps": batches, "epochs": 5}
+    options = {"warmup_steps": warmup_steps, "accumulation_steps": batches, "epochs": 4}
+    options["steps_per_epoch"] = epoch
     with pytest.raises(ZeroDivisionError):
         train(recipe(corpus, **options), tmp_path / "run")
     output = capsys.readouterr().err
     batches_per_epoch = int(re.search(r"(\d+) steps per epoch", output)[1])
+    assert epoch in (None, batches_per_epoch)
     lines = [line for line in output.splitlines() if "warmup" in line]
     assert len(lines) == count
     for line in lines:
-        steps = batches_per_epoch // batches * 5
+        steps = batches_per_epoch // batches * 4
         assert f"only {steps} optimizer steps in all, but training.warmup_steps=100" in line
         assert " Values that fit: training.epochs=" in line and "or training.warmup_" in line
 
@@ -290,6 +293,7 @@ def test_a_run_has_the_origin_of_the_model_that_it_starts_from(
     values["training"]["epochs"] = 2
     train(Recipe.from_dict(values), tmp_path / "run", resume=True, **options)
     assert run.recipe().training == dataclasses.replace(training, epochs=2)
+    assert [row["epoch"] for row in run.history()] == [1, 2]
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
     assert "before training" not in capsys.readouterr().err
 
