@@ -131,7 +131,7 @@ def add_options(group: Any, *rows: Row, flags: Mapping[str, str] = MappingProxyT
             if kind is None or kind is bool:
                 kind, metavar = _truth, "true|false"
             elif isinstance(kind, list):
-                kind, metavar = _reader(*kind, is_list=True), f"[{metavar},…]"
+                kind, metavar = _reader(kind[0], is_list=True), f"[{metavar},…]"
         if kind is None or kind is bool:
             action = "store_true" if kind is None else argparse.BooleanOptionalAction
             group.add_argument(flag, action=action, help=meaning, **default)
