@@ -72,6 +72,7 @@ def test_json_is_an_object_a_line(call):
     assert (first["line"], first["translation"]) == (1, "A B")
     assert second["alternatives"][0]["translation"] == "other"
     assert asked[-1] == {"n_best": 2, "alignment": True, "batch_size": None, **SPLIT}
+    assert call("translate", "--set", "alignment=false")[:2] == (0, "A B\nC\n")
 
 
 def test_stream_asks_for_one_line_after_the_other(call):
