@@ -93,11 +93,14 @@ class SSRU(Mixer):
         return dense
 
     def call(
-        self, inputs: keras.KerasTensor, projections: Projections | None = None
+        self,
+        inputs: keras.KerasTensor,
+        projections: Projections | None = None,
+        longest: int | None = None,
     ) -> keras.KerasTensor:
         check_sequence("inputs", inputs.shape, self._width)
         project, project_output = projections or self.own_projections()
-        return project_output(self._output(scan(*_gates(*project(inputs)))))
+        return project_output(self._output(scan(*_gates(*project(inputs)), longest)))
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
@@ -146,7 +149,9 @@ def _gates(projected_inputs, forget_scores):
     return forget, (1.0 - forget) * ops.cast(projected_inputs, "float32")
 
 
-def scan(forget: keras.KerasTensor, gated_inputs: keras.KerasTensor) -> keras.KerasTensor:
+def scan(
+    forget: keras.KerasTensor, gated_inputs: keras.KerasTensor, longest: int | None = None
+) -> keras.KerasTensor:
     """Computes `c_t = f_t · c_(t-1) + x_t` from `c_0 = 0` at all positions in parallel.
 
     A step is the pair `(f, x)`, and two steps in a row are one: `(f2 · f1, f2 · x1 + x2)`.
@@ -157,10 +162,14 @@ def scan(forget: keras.KerasTensor, gated_inputs: keras.KerasTensor) -> keras.Ke
     Args:
         forget: `f`, float `(batch, length, features)`, of at most `LONGEST` positions.
         gated_inputs: `x`, float of the same shape.
+        longest: Maximum length. If it is known, an unknown length is not cut into blocks, and no
+            size is computed from a tensor's shape.
 
     Returns:
         Float `(batch, length, features)`.
     """
+    if longest is not None and gated_inputs.shape[1] is None:
+        return _doubled(forget, gated_inputs, 1, longest)[1]
     return _scan(forget, gated_inputs, _LEVELS)
 
 
@@ -173,17 +182,23 @@ def _scan(forget, gated_inputs, levels):
     shape = (batch, blocks, _BLOCK, width)
     forget = ops.reshape(ops.pad(forget, padding), shape)
     gated_inputs = ops.reshape(ops.pad(gated_inputs, padding), shape)
-    shift = 1
-    while shift < _BLOCK:
-        gated_inputs = gated_inputs + forget * _moved(gated_inputs, shift, axis=2)
-        forget = forget * _moved(forget, shift, axis=2, fill=1.0)
-        shift *= 2
+    forget, gated_inputs = _doubled(forget, gated_inputs, 2, _BLOCK)
     if levels > 1 and not is_short:
         cells = _scan(
             forget[:, :, -1], gated_inputs[:, :, -1], levels - 1
         )  # --> [batch, blocks, width]
         gated_inputs = gated_inputs + forget * ops.expand_dims(_moved(cells, 1, axis=1), 2)
     return ops.reshape(gated_inputs, (batch, blocks * _BLOCK, width))[:, :length]
+
+
+def _doubled(forget, gated_inputs, axis, length):
+    """Combines up to `length` steps along an axis, each with those before it."""
+    shift = 1
+    while shift < length:
+        gated_inputs = gated_inputs + forget * _moved(gated_inputs, shift, axis)
+        forget = forget * _moved(forget, shift, axis, fill=1.0)
+        shift *= 2
+    return forget, gated_inputs
 
 
 def _moved(values, shift, axis, fill=0.0):

@@ -12,6 +12,7 @@ from keras_transformer.litert.model import (
     embed_sequences,
     encode,
     feed_forward,
+    indices_of,
     pre_norm,
     read_source,
     within_window,
@@ -23,37 +24,37 @@ class LiteRTAlignment:
 
     Args:
         model: `Transformer` with float32 weights.
-        max_length: Maximum number of tokens of a source or a translation in any signature.
+        longest: Maximum number of tokens of a source or a translation. If it is the number of
+            positions of the searches in a file, equal tables of positions are stored once.
     """
 
-    def __init__(self, model, max_length: int):
-        self.model, width = model, model.config.model_dim
-        self.source_positions = position_table(model.source_positions, max_length, width)
-        self.target_positions = position_table(model.target_positions, max_length, width)
+    def __init__(self, model, longest: int):
+        self.model, self.longest, width = model, longest, model.config.model_dim
+        self.source_positions = position_table(model.source_positions, longest, width)
+        self.target_positions = position_table(model.target_positions, longest, width)
 
     def __call__(self, source_ids, target_ids):
         """Takes int32 `(batch, source)` and `(batch, target)`, with EOS, padded with 0.
 
-        Returns `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
+        A batch of one pair may have any lengths: sizes that are unknown when the function is
+        traced. Returns `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
         """
         model = self.model
         source, source_bias = encode(model, source_ids, self.source_positions)
-        steps = target_ids.shape[1]
+        steps = -1 if target_ids.shape[1] is None else target_ids.shape[1]
         begin = tf.minimum(target_ids[:, :1], 0) + BOS_ID
         decoder_ids = tf.concat([begin, target_ids[:, :-1]], axis=1)
         rows = embed_sequences(model.target_embedding, decoder_ids, self.target_positions)
-        # From an input: the converter would store a constant of `steps` squared.
-        indices = tf.range(steps) + tf.minimum(target_ids[0], 0)
+        indices = indices_of(target_ids)
         distance = tf.expand_dims(indices, 0) - tf.expand_dims(indices, 1)  # --> [query, key]
         causal_bias = tf.cast(tf.minimum(tf.maximum(distance, 0), 1), tf.float32) * HIDDEN
-        causal_bias = within_window(
-            model.config, tf.reshape(causal_bias, (1, 1, steps, steps)), indices, indices
-        )
+        causal_bias = tf.expand_dims(tf.expand_dims(causal_bias, 0), 0)
+        causal_bias = within_window(model.config, causal_bias, indices, indices)
 
         def mixed(block, rows):
             norm = block.token_mixer_norm
             hidden = pre_norm(block, norm, rows)
-            outputs = mix_sequence(block.token_mixer, hidden, steps, causal_bias)
+            outputs = mix_sequence(block.token_mixer, hidden, steps, causal_bias, self.longest)
             return add(block, norm, rows, outputs)
 
         *blocks, last = zip(model.decoder.blocks, source, strict=True)

@@ -64,6 +64,7 @@ class LiteRTEngine(IdsEngine):
     """
 
     noun = "a LiteRT export"
+    capabilities = frozenset({"translate", "align"})
     option_rules = OptionRules(translate=(*CALL_OPTIONS, "beam_size", "n_best"))
     batch_size = 8  # Small batches stay in a core's cache.
 
@@ -79,8 +80,6 @@ class LiteRTEngine(IdsEngine):
         names = tokenizer_names(self.manifest)
         # LiteRT does not check a file, and a damaged file would end the process.
         contents = read_files(folder, self.manifest, [self.path.name, *names])
-        if "align_lengths" in self.manifest:  # of a web export
-            self.capabilities = frozenset({"translate", "align"})
         self.max_source_length = self.manifest["source_lengths"][-1]
         # These are fixed in a file for browsers.
         self._batch_sizes = self.manifest.get("batch_sizes", [])
@@ -126,12 +125,9 @@ class LiteRTEngine(IdsEngine):
         def call_with(interpreter):
             return lambda indices: self._run(interpreter, request, [jobs[i] for i in indices])
 
-        # Two halves of a batch, each on one thread, take less time than one batch on two threads.
-        # Each interpreter brings all weights into a layout of its own.
-        is_large = len(self._content) >= memory.LARGE // 2
-        at_once = 1 if is_large else max(1, min(request.threads, len(jobs) // _LEAST_ROWS))
-        batch_size = min([request.batch_size, *self._batch_sizes[-1:], -(-len(jobs) // at_once)])
-        interpreters = self._interpreters_of(at_once, request.threads // at_once)
+        interpreters = self._interpreters_for(len(jobs), request)
+        rows_at_once = -(-len(jobs) // len(interpreters))
+        batch_size = min([request.batch_size, *self._batch_sizes[-1:], rows_at_once])
         calls = [call_with(interpreter) for interpreter in interpreters]
         return in_batches([len(job.source) for job in jobs], batch_size, calls)
 
@@ -172,16 +168,30 @@ class LiteRTEngine(IdsEngine):
         return {"candidates": ids, "candidate_bias": np.where(mask, 0, HIDDEN).astype("float32")}
 
     def align(self, pairs, request):
-        (interpreter,) = self._interpreters_of(1, request.threads)
-        alignments = []
-        for source, target in pairs:
-            align_lengths = self.manifest["align_lengths"]
-            columns = bucket(len(source), sorted(map(int, align_lengths)))
-            steps = align_lengths[str(columns)]
-            ids = {"source_ids": pad([source], 1, columns), "target_ids": pad([target], 1, steps)}
-            alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
-            alignments.append(alignment[: len(target), : len(source)])
-        return alignments
+        columns, steps = self.manifest.get("align_shape", (None, None))
+
+        def call_with(interpreter):
+            # The model reads one pair at a time, as long as it is: nothing is padded.
+            def align(indices):
+                for source, target in map(pairs.__getitem__, indices):
+                    source_ids = pad([source], 1, columns or len(source))
+                    target_ids = pad([target], 1, steps or len(target))
+                    outputs = interpreter.run("align", source_ids=source_ids, target_ids=target_ids)
+                    yield outputs["alignment"][0, : len(target), : len(source)]
+
+            return align
+
+        interpreters = self._interpreters_for(len(pairs), request)
+        lengths = [(len(source), len(target)) for source, target in pairs]
+        return in_batches(lengths, self.batch_size, [*map(call_with, interpreters)])
+
+    def _interpreters_for(self, num_rows, request):
+        """Returns the interpreters that compute a number of sentences."""
+        # Two halves of a batch, each on one thread, take less time than one batch on two threads.
+        # Each interpreter brings all weights into a layout of its own.
+        is_large = len(self._content) >= memory.LARGE // 2
+        at_once = 1 if is_large else max(1, min(request.threads, num_rows // _LEAST_ROWS))
+        return self._interpreters_of(at_once, request.threads // at_once)
 
     def _interpreters_of(self, count, threads):
         with self._loading:

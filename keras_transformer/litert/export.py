@@ -41,8 +41,9 @@ class LiteRTExporter(Exporter):
     """The format `litert`: `model.tflite` and the tokenizers.
 
     The file takes `source_ids` and gives `ids`, `score` and `log_probability` by signatures such as
-    `greedy_32` and `beam_64`, one per length of a source, for any number of sentences. It has no
-    custom operation. A beam size of 1 leaves out `beam`.
+    `greedy_32` and `beam_64`, one per length of a source, for any number of sentences. `align`
+    takes one source and its translation, of any lengths. The file has no custom operation. A beam
+    size of 1 leaves out `beam`.
     """
 
     packages = ("ai-edge-litert", "tensorflow", "keras")
@@ -55,9 +56,7 @@ class LiteRTExporter(Exporter):
 
     def write(self, engine: ModelEngine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         engine = with_limits(engine, options)
-        content = join(convert(ids_to_ids(engine, options)), options["quantize"])
-        check_custom_ops(content)
-        write_whole(folder / MODEL_FILE, content)
+        write_whole(folder / MODEL_FILE, model_file(engine, options))
         if engine.shortlist is not None and options["shortlist"]:
             engine.shortlist.save(folder / SHORTLIST_FILE)
         return {
@@ -189,29 +188,58 @@ def ids_to_ids(
             yield f"{name}_{shape}", traced(search.__call__, *specs)
 
 
+def _alignment(engine, options, shape):
+    """Yields `(name, concrete function)` of the signature `align`.
+
+    `shape` is the numbers of source and target tokens; None are any numbers.
+    """
+    import tensorflow as tf
+
+    from keras_transformer.litert.alignment import LiteRTAlignment
+
+    # Equal to `LiteRTSearch`'s: a forced token has a position, too.
+    longest = max(engine.max_source_length, engine.max_target_length + engine.has_target_prefix)
+    align = LiteRTAlignment(engine.model, longest)
+    pairs = zip(("source_ids", "target_ids"), shape, strict=True)
+    specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in pairs]
+    yield "align", traced(align.__call__, *specs)
+
+
+def model_file(
+    engine: ModelEngine,
+    options: dict[str, Any],
+    batch_sizes: Sequence[int | None] = (None,),
+    align_shape: tuple[int | None, int | None] = (None, None),
+) -> memoryview:
+    """Returns a file with the searches of `ids_to_ids`, and `align` for one pair of sequences.
+
+    `align_shape` is the numbers of source and target tokens; None are any numbers.
+
+    Raises:
+        RuntimeError: The file needs operations that LiteRT does not include, such as Flex.
+    """
+    functions = ids_to_ids(engine, options, batch_sizes), _alignment(engine, options, align_shape)
+    content = join(convert(itertools.chain(*functions)), options["quantize"])
+    if names := custom_operations(content):
+        raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")
+    return content
+
+
 def described_files(folder: Path) -> dict[str, dict[str, Any]]:
     """Returns the manifest's entries about the files of an export with a LiteRT model."""
     described = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": digest}
         for name, digest in file_digests(folder).items()
     }
-    described[MODEL_FILE]["custom_operations"] = []  # as `check_custom_ops` has checked
+    described[MODEL_FILE]["custom_operations"] = []  # as `model_file` has checked
     return described
-
-
-def check_custom_ops(content: bytes | memoryview) -> None:
-    """Raises `RuntimeError` for operations that LiteRT does not include, such as Flex."""
-    if names := custom_operations(content):
-        raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")
 
 
 def verify_litert(
     folder: Path, engine: ModelEngine, manifest: dict, texts: Sequence[str] | None
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
-    options = exported_search_options(manifest)
-    if "align_lengths" in manifest:
-        options["alignment"] = True
+    options = {**exported_search_options(manifest), "alignment": True}
     with engine_process(folder) as child:
         engine, tolerance = with_limits(engine, manifest), TOLERANCES[manifest["quantize"]]
         return verify(child, engine, texts, tolerance, **options)

@@ -10,15 +10,18 @@ from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.layers.mixer import Projections
-from keras_transformer.litert.model import attend, keys_and_values, project
+from keras_transformer.litert.model import attend, by_sentence, keys_and_values, project
 
 
-def mix_sequence(layer, rows, count, bias):
-    """Applies a mixer to sequences of `count` rows; `bias` hides what attention may not see."""
+def mix_sequence(layer, rows, count, bias, longest):
+    """Applies a mixer to sequences of `count` rows, at most `longest`.
+
+    `bias` hides what attention may not see.
+    """
     if isinstance(layer, MultiHeadAttention):
         return attend(layer, rows, count, [keys_and_values(layer, rows, count)], [bias])
-    inputs = tf.reshape(rows, (-1, count, rows.shape[1]))
-    return _rows(layer.call(inputs, row_projections(layer)))
+    inputs = by_sentence(rows, count, rows.shape[1])
+    return _rows(layer.call(inputs, row_projections(layer), longest))
 
 
 def row_projections(layer) -> Projections:
@@ -27,7 +30,8 @@ def row_projections(layer) -> Projections:
     def of(inputs, projection):
         """Projects `(batch, count, …)`."""
         outputs = project(tf.reshape(inputs, (-1, np.prod(inputs.shape[2:]))), projection)
-        return tf.reshape(outputs, (-1, inputs.shape[1], outputs.shape[1]))
+        count = -1 if inputs.shape[1] is None else inputs.shape[1]
+        return by_sentence(outputs, count, outputs.shape[1])
 
     outer_layer = layer.outer_layer()
     return Projections(

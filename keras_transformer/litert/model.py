@@ -9,7 +9,8 @@ The arithmetic is the model's own, in other operations:
 - No size is computed from a tensor's shape: it would make the tensors that depend on it dynamic,
   which XNNPACK does not take. All sizes follow from the inputs' sizes.
 
-Rows are float `(batch · count, width)`: `count` rows of the first sentence, then of the second.
+Rows are float `(batch · count, width)`: `count` rows of the first sentence, then of the second. A
+count of -1 means one sentence of any length.
 """
 
 import math
@@ -95,7 +96,12 @@ def keys_and_values(layer, rows, count):
 
 
 def _by_head(rows, count, heads, width):
-    return tf.transpose(tf.reshape(rows, (-1, count, heads, width)), (0, 2, 1, 3))
+    return tf.transpose(by_sentence(rows, count, heads, width), (0, 2, 1, 3))
+
+
+def by_sentence(rows, count, *sizes):
+    """Returns rows as `(batch, count, *sizes)`."""
+    return tf.reshape(rows, (1 if count < 0 else -1, count, *sizes))
 
 
 def _of_each_head(layer, shared):
@@ -189,8 +195,8 @@ def encoded_rows(model, source_ids, positions):
     if not config.source_eos:
         is_hidden |= source_ids == EOS_ID
     bias = tf.cast(is_hidden, tf.float32) * HIDDEN
-    bias = tf.reshape(bias, (-1, 1, 1, length))
-    indices = tf.range(length)
+    bias = tf.expand_dims(tf.expand_dims(bias, 1), 1)
+    indices = indices_of(source_ids)
     window_bias = within_window(config, bias, indices, indices)
     for block in model.encoder.blocks:
         layer, norm = block.token_mixer, block.token_mixer_norm
@@ -203,9 +209,16 @@ def encoded_rows(model, source_ids, positions):
     return rows, bias
 
 
-def _length(source_ids):
-    length = source_ids.shape[1]
-    return tf.shape(source_ids)[1] if length is None else length
+def _length(ids):
+    return -1 if ids.shape[1] is None else ids.shape[1]
+
+
+def indices_of(ids):
+    """Returns the indices of the positions of int32 `(batch, length)`, int32 `(length,)`.
+
+    They depend on an input, because the converter would store an array of float32 for each length.
+    """
+    return tf.cumsum(tf.minimum(ids[0], 0) + 1) - 1
 
 
 def within_window(config, bias, queries, keys):
@@ -227,12 +240,10 @@ def embed(embedding, ids):
 
 def embed_sequences(embedding, ids, positions):
     """Embeds sequences, int32 `(batch, length)`, and adds a table's positions; returns rows."""
-    length, width = _length(ids), positions.shape[1]
-    # The indices depend on an input, because the converter would store an array of float32 for each
-    # length. So there is one table, in as few bits as the weights.
-    indices = tf.range(length) + tf.minimum(ids[0], 0)
-    rows = tf.reshape(embed(embedding, ids), (-1, length, width)) + tf.gather(positions, indices)
-    return tf.reshape(rows, (-1, width))
+    width = positions.shape[1]
+    # There is one table for all lengths, in as few bits as the weights.
+    rows = by_sentence(embed(embedding, ids), _length(ids), width)
+    return tf.reshape(rows + tf.gather(positions, indices_of(ids)), (-1, width))
 
 
 def read_source(block, rows, count, keys_values, bias):

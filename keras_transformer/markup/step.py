@@ -53,6 +53,6 @@ def markup_step(engine: TextEngine, markup: Markup) -> MarkupStep:
     check_writes_text(engine, "markup")
     check_choice("markup", markup, MARKUP)
     if markup == "html" and "align" not in engine.capabilities:
-        rule = "`markup=html` needs alignments: a run, a CTranslate2 export, or a SavedModel"
-        raise InputError(f"{rule} with `align`. Received: {engine.noun}.")
+        rule = "`markup=html` needs alignments, which the model lacks or was exported without"
+        raise InputError(f"{rule}. Received: {engine.noun}.")
     return MarkupStep(markup, engine)

@@ -1,7 +1,6 @@
 """Export for browsers: a static folder with a page, an ES module, the model and LiteRT.js."""
 
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -14,15 +13,13 @@ from keras_transformer.export.readme_languages import example_of
 from keras_transformer.files import SHORTLIST_FILE, write_whole
 from keras_transformer.litert.engine import LIST_MULTIPLE, MODEL_FILE
 from keras_transformer.litert.export import (
-    check_custom_ops,
     described_files,
-    ids_to_ids,
+    model_file,
     resolve_search_options,
     search_options,
     verify_litert,
     with_limits,
 )
-from keras_transformer.litert.file import convert, join, traced
 from keras_transformer.litert.tokenizer_json import write_all_tokenizers
 from keras_transformer.reading import file_digests, read_json
 from keras_transformer.web.export_options import WebOptions
@@ -88,14 +85,14 @@ class WebExporter(Exporter):
         engine = with_limits(engine, options)
         if options["shortlist"] and engine.shortlist is not None:
             engine.shortlist.save(folder / SHORTLIST_FILE)
-        content, steps = _model(engine, options)
-        write_whole(folder / MODEL_FILE, content)
+        options["align_shape"] = _align_shape(engine, options)
+        batch_sizes, align_shape = options["batch_sizes"], options["align_shape"]
+        write_whole(folder / MODEL_FILE, model_file(engine, options, batch_sizes, align_shape))
         tokenizers = write_all_tokenizers(engine, folder)
         _copy_files(folder, modules)
         return {
             "max_source_length": engine.max_source_length,
             **options,
-            "align_lengths": steps,
             **_language_table(engine),
             **tokenizers,
             "files": described_files(folder),
@@ -169,33 +166,16 @@ def _list_sizes(shortlist, lengths):
     return {shape: -(-size // LIST_MULTIPLE) * LIST_MULTIPLE for shape, size in sizes.items()}
 
 
-def _model(engine, options):
-    """Returns the model's file, and the target length of `align` by source length.
+def _align_shape(engine, options):
+    """Returns the numbers of source and target tokens of `align`.
 
-    `align` has only the largest length, because each signature takes memory.
+    It has only the largest length, because each signature takes memory.
     """
-    import tensorflow as tf
-
-    from keras_transformer.litert.alignment import LiteRTAlignment
-
-    longest, length = engine.max_target_length, options["source_lengths"][-1]
-    decoding_options = search_options(engine, options)
+    decoding_options, length = search_options(engine, options), options["source_lengths"][-1]
     # Maximum number of tokens of a translation.
     steps = int(decoding_options.max_length_ratio * length) + decoding_options.length_margin
-    steps = min(steps, longest)
-    steps += engine.has_target_prefix  # A forced token has a position, too.
-    align = LiteRTAlignment(engine.model, max(length, steps))
-
-    def alignment():
-        shapes = {"source_ids": length, "target_ids": steps}
-        specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in shapes.items()]
-        yield f"align_1x{length}", traced(align.__call__, *specs)
-
-    searches = ids_to_ids(engine, options, options["batch_sizes"])
-    parts = convert(itertools.chain(searches, alignment()))
-    content = join(parts, options["quantize"])
-    check_custom_ops(content)
-    return content, {length: steps}
+    steps = min(steps, engine.max_target_length)
+    return [length, steps + engine.has_target_prefix]  # A forced token has a position, too.
 
 
 def _copy_files(folder, modules):

@@ -29,8 +29,11 @@ def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
     interpreter = Interpreter(str(litert_report.folder / "model.tflite"))
     outputs = ["ids", "log_probability", "score"]
     assert interpreter.get_signature_list() == {
-        name: {"inputs": ["source_ids"], "outputs": outputs}
-        for name in ("greedy_7", "greedy_13", "beam_7", "beam_13")
+        **{
+            name: {"inputs": ["source_ids"], "outputs": outputs}
+            for name in ("greedy_7", "greedy_13", "beam_7", "beam_13")
+        },
+        "align": {"inputs": ["source_ids", "target_ids"], "outputs": ["alignment"]},
     }
     result = interpreter.get_signature_runner("beam_7")(source_ids=np.full((5, 7), 4, "int32"))
     shapes = {name: array.shape for name, array in result.items()}

@@ -220,13 +220,25 @@ def test_among_candidates_it_finds_what_the_models_own_search_finds(rng, fields,
         assert np.isin(row, own).all()
 
 
-@pytest.mark.parametrize("fields", [SSRU, NEAR])
-def test_the_alignment_is_the_models_own(rng, fields):
-    model, ids = make_model(rng, **fields), source_ids(rng)[:2]
-    targets = rng.integers(4, 41, (2, 17)).astype("int32")  # More than a block of the scan.
-    alignment = LiteRTAlignment(model, 29)(ids, targets)["alignment"]
-    _, expected = score_targets(model, ids, targets)
-    np.testing.assert_allclose(alignment, np.asarray(expected), atol=1e-5)
+@pytest.mark.parametrize("fields", [PRUNED, UNTIED, NEAR, SSRU, {**SSRU, "ssru_projection": True}])
+def test_the_alignment_is_the_models_own_at_any_length_and_in_a_padded_batch(rng, fields):
+    import tensorflow as tf
+
+    model, ids = make_model(rng, **fields), source_ids(rng)[[0, 1, 4]]
+    targets = rng.integers(4, 41, (3, LIMIT)).astype("int32")  # More than a block of the scan.
+    pairs = [(ids[0], targets[0]), (ids[1, :7], targets[1, :17]), (ids[2, :5], targets[2, :1])]
+    for row, (_, target) in enumerate(pairs):
+        targets[row, len(target) :] = PAD
+    align = LiteRTAlignment(model, LIMIT)
+    together = align(ids, targets)["alignment"]
+    spec = tf.TensorSpec((1, None), tf.int32)
+    alone = traced(align.__call__).get_concrete_function(spec, spec)
+    for row, (source, target) in enumerate(pairs):
+        _, expected = score_targets(model, source[None], target[None])
+        result = alone(tf.constant(source[None]), tf.constant(target[None]))["alignment"]
+        np.testing.assert_allclose(result, np.asarray(expected), atol=1e-5)
+        padded = together[row, : len(target), : len(source)]
+        np.testing.assert_allclose(padded, np.asarray(expected)[0], atol=1e-5)
 
 
 def test_batch_mates_and_padding_change_nothing(rng):

@@ -179,10 +179,8 @@ export class Engine {
     const direction = this.direction(languages);
     const sourceIds = this.sourceIds(text, direction);
     const [first, firstRow] = [direction.sourcePrefix.length, direction.targetPrefix.length];
-    const { align_lengths: lengths } = this.about;
-    const columns = smallest(Object.keys(lengths).map(Number), sourceIds.length);
-    const steps = lengths[columns];
-    const { alignment } = await this.run(`align_1x${columns}`, {
+    const [columns, steps] = this.about.align_shape;
+    const { alignment } = await this.run("align", {
       source_ids: [padded([sourceIds], 1, columns), [1, columns]],
       target_ids: [padded([[...direction.targetPrefix, ...ids].slice(0, steps)], 1, steps), [1, steps]],
     });
