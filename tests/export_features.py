@@ -57,7 +57,7 @@ LACKS = {
         "seed": "is fixed at .* in a LiteRT export",
         "prefixes": "`target_prefixes` is fixed at None in a LiteRT export",
         "banned ids": "`banned_ids` is fixed at .* in a LiteRT export",
-        "score": "`score` needs a run folder: a LiteRT export can align and translate",
+        "score": "`score` needs a run folder: a LiteRT export can align, translate",
     },
     "ctranslate2": {"seed": "`seed` is fixed at 0 in a CTranslate2 export"},
 }

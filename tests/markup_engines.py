@@ -6,6 +6,7 @@ import numpy as np
 from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer import Translation, Translator
+from keras_transformer.text.per_text import one_for_each
 from keras_transformer.text.symbols import Placeholders
 
 EIGHT = Placeholders(8)
@@ -28,7 +29,8 @@ class SayingEngine(FakeEngine):
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []
-        for text in texts:
+        is_aligned = one_for_each("alignment", alignment, len(texts))
+        for text, is_text_aligned in zip(texts, is_aligned, strict=True):
             source = text.split()
             said = self.say(source)
             tokens = tuple("▁" + word for word, _ in said)
@@ -36,7 +38,7 @@ class SayingEngine(FakeEngine):
             for row, (_, position) in enumerate(said):
                 weights[row, position] = 1
             sides = {"source_tokens": (*("▁" + word for word in source), "</s>")}
-            sides |= {"tokens": (*tokens, "</s>"), "alignment": weights if alignment else None}
+            sides |= {"tokens": (*tokens, "</s>"), "alignment": weights if is_text_aligned else None}
             translations.append(Translation(" ".join(word for word, _ in said), 0.0, **sides))
         return translations
 

@@ -23,6 +23,7 @@ from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
+    from keras_transformer.translation import Translation
 
 
 class Format(NamedTuple):
@@ -131,15 +132,15 @@ def translate_document(
     check_count(len(document.texts))
     # A text without letters is no matter of the model, and neither are addresses in a text.
     options = {"copy_symbols": True, "markup": "placeholders", **options, **document.options}
-    translations = []
-    size = translator.engine.lines_at_once
-    for start in range(0, len(document.texts), size):
-        texts = document.texts[start : start + size]
-        try:
-            translations += translator.translate(texts, **options)
-        except InputError as error:
-            raise InputError(f"{name}: {error.message}") from None
-        advance(len(texts) / len(document.texts))
+    try:
+        prepared = translator.in_steps(document.texts, **options)
+        rows: list[Translation] = []
+        for texts, options_of_texts in prepared.chunks(translator.engine.lines_at_once):
+            rows += translator.engine.translate(texts, **options_of_texts)
+            advance(len(texts) / len(prepared.texts))
+    except InputError as error:
+        raise InputError(f"{name}: {error.message}") from None
+    translations = prepared.after(rows)
     if not document.has_words(translations):
         message = f"{name}: nothing was found to translate; the document stays as it is"
         warnings.warn(message, stacklevel=2)

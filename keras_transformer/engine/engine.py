@@ -169,7 +169,7 @@ class Engine:
         n_best: int | None = None,
         batch_size: int | None = None,
         target_prefixes: Sequence[str] | None = None,
-        alignment: bool = False,
+        alignment: bool | Sequence[bool] = False,
         long_input: LongInput | None = None,
         phrases: Sequence[Sequence[str]] | None = None,
         source_language: str | Sequence[str] | None = None,
@@ -187,7 +187,8 @@ class Engine:
                 fastest number.
             target_prefixes: Beginnings of the translations, in whole tokens; "" forces nothing. The
                 prefix of a text that is split belongs to its first part.
-            alignment: Whether each translation gets its alignment.
+            alignment: Whether each translation gets its alignment, or a list with a value for each
+                text.
             long_input: Treatment of a text of more than `max_source_length` tokens. `"refuse"`
                 raises an error, the default except in a SavedModel. `"split"` splits it at sentence
                 ends and translates each part, `"truncate"` truncates it, both with a warning. The
@@ -207,18 +208,20 @@ class Engine:
             InputError: An option is out of range or fixed in the export, a text is too long, or the
                 vocabulary cannot write a prefix or a phrase.
         """
+        alignment = values_of_texts(alignment)
         request = self.request(
             beam_size=beam_size,
             length_penalty=length_penalty,
             n_best=n_best,
             batch_size=batch_size,
             target_prefixes=target_prefixes,
-            alignment=alignment,
+            alignment=bool(alignment) if isinstance(alignment, tuple) else alignment,
             long_input=long_input,
             phrases=phrases,
             **options,
         )
         texts = checked_texts("texts", texts)
+        is_aligned = one_for_each("alignment", alignment, len(texts))
         directions = self.directions_of(texts, source_language, target_language)
         jobs, parts = self._jobs(texts, request, directions, target_prefixes, phrases)
         hypotheses = self.search(jobs, request) if jobs else []
@@ -228,7 +231,11 @@ class Engine:
         for index, indices in enumerate(parts):
             for part in indices:
                 _check_scores(translations[part], index)
-        translations = self._aligned(translations, jobs, request)
+        if request.alignment:
+            chosen = [part for index, row in enumerate(parts) if is_aligned[index] for part in row]
+            rows = ([values[part] for part in chosen] for values in (translations, jobs))
+            for part, translation in zip(chosen, self._aligned(*rows, request), strict=True):
+                translations[part] = translation
         return [
             Translation.joined([translations[index] for index in indices], request.options.sampling)
             for indices in parts

@@ -109,8 +109,6 @@ class IdsEngine(Engine):
 
     def _aligned(self, translations, jobs, request):
         """Adds the alignments of a request, in one more pass that forces the translations."""
-        if not request.alignment:
-            return translations
         rows = [
             (job, hypothesis.ids)
             for job, best in zip(jobs, translations, strict=True)

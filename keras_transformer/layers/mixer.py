@@ -27,9 +27,10 @@ class Mixer(LayerOfProjections):
     A mixer of a decoder has `call`, `start`, `step` and its projections.
     `call(inputs, projections=None)` computes all positions of float `(batch, length, model_dim)`.
     Each position sees only itself and the positions before it. A mixer other than self-attention
-    also takes `longest`, the maximum length, where LiteRT computes any length. `start` and `step` compute the same
-    position by position. All of them project with `projections`, if given: with weights in the
-    layout of a loop (`models.step_weights`), or computed by LiteRT (`litert.mixers`).
+    also takes `longest`, the maximum length, where LiteRT computes any length. `start` and `step`
+    compute the same position by position. All of them project with `projections`, if given: with
+    weights in the layout of a loop (`models.step_weights`), or computed by LiteRT
+    (`litert.mixers`).
 
     Attributes:
         sublayer_name: Attribute of a block, and name of its weights in files.

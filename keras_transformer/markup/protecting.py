@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import regex
 
+from keras_transformer.markup.token_positions import positions_before
 from keras_transformer.steps.step import Markup
 from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
 from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER, LETTER
@@ -131,6 +132,18 @@ class Protected(NamedTuple):
         """
         text = _without_gaps(self.text, self.source_parts)
         return _HTML_SPACES.sub(" ", text) if self.is_html else text
+
+    def places_to_align(self) -> list[float]:
+        """Returns the places of tags, and the middles of items.
+
+        A place is the number of characters before it, without spaces. A tag at the beginning or the
+        end of the text stays there, whatever the alignment is.
+        """
+        if not self.source_parts:
+            return []
+        before = positions_before(self.text)
+        places = ((before[part.start] + before[part.stop]) / 2 for part in self.source_parts)
+        return [place for place in places if 0 < place < before[-1]]
 
 
 def _without_gaps(text, source_parts):

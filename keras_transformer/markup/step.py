@@ -44,8 +44,8 @@ class MarkupStep(TextStep):
             not memory.quote
         )  # A reader sees the value of an attribute beside the text, if at all.
 
-    def uses_alignment(self, memory):
-        return bool(memory.source_parts)
+    def aligned_places(self, memory):
+        return memory.places_to_align()
 
 
 def markup_step(engine: TextEngine, markup: Markup) -> MarkupStep:
@@ -53,6 +53,6 @@ def markup_step(engine: TextEngine, markup: Markup) -> MarkupStep:
     check_writes_text(engine, "markup")
     check_choice("markup", markup, MARKUP)
     if markup == "html" and "align" not in engine.capabilities:
-        rule = "`markup=html` needs alignments, which the model lacks or was exported without"
+        rule = "`markup=html` needs alignments: a run, or an export of a model with attention"
         raise InputError(f"{rule}. Received: {engine.noun}.")
     return MarkupStep(markup, engine)

@@ -1,6 +1,6 @@
 """Base class of the steps that a text takes on its way to the model, and its translation back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from keras_transformer.errors import InputError
@@ -57,7 +57,7 @@ class TextStep:
     module makes it of an engine and of options, which a row of `steps.text_steps` names.
 
     Attributes:
-        needs_alignment: Whether `after` needs the alignments of all translations.
+        needs_alignment: Whether `after` needs the alignments of texts with `aligned_places`.
         needs_whole_texts: Whether `after` needs whole translations, and all parts of a text.
         splits_long_texts: Whether a text of too many tokens is split by default, too.
     """
@@ -108,9 +108,13 @@ class TextStep:
         """
         return True
 
-    def uses_alignment(self, memory: Any) -> bool:
-        """Returns whether an alignment makes `after` better, where the engine gives alignments."""
-        return False
+    def aligned_places(self, memory: Any) -> Sequence[float]:
+        """Returns the places inside a text of `before` for which `after` uses an alignment.
+
+        They are numbers of characters before them, without spaces. A sentence without such a place
+        gets no alignment.
+        """
+        return ()
 
     def phrases(self, text: str) -> list[str]:
         """Returns phrases that the search must write into the translation of a text."""

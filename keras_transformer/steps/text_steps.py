@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from keras_transformer.text.per_text import (
 )
 from keras_transformer.translation import Translation
 
-PER_TEXT = ("target_prefixes", "phrases", "seed", *LANGUAGE_OPTIONS)
+PER_TEXT = ("target_prefixes", "phrases", "seed", "alignment", *LANGUAGE_OPTIONS)
 """Options of `Engine.translate` that may have a value for each text."""
 _SENTENCES = "steps.sentences:sentences_step"  # It is made without options, too.
 # The steps in the order before translating: options of `Translator.translate`, and the function
@@ -83,6 +84,7 @@ class TextsInSteps:
         self.texts, self.options, self._engine = texts, dict(options), engine
         self._check = check
         self._passed: list[_Passed] = []
+        self._loses_alignments = not self.options.get("alignment", False)
         if not steps:
             return
         self.texts = checked_texts("texts", texts)
@@ -92,11 +94,21 @@ class TextsInSteps:
                 self.options[name] = values_of_texts(self.options[name])
         if self.options.get("phrases") is not None:
             self.options["phrases"] = checked_phrases(self.options["phrases"], len(self.texts))
+        places: list[Sequence[float]] = [()] * len(self.texts)
         for step in steps:
-            self._pass(step, engine)
+            places = self._pass(step, places)
+        needs_alignment = any(step.needs_alignment for step in steps)
+        if self._loses_alignments and (
+            needs_alignment or (any(places) and _aligns(engine, self.options))
+        ):
+            # For each text, also if it is for none: a SavedModel's signature is the same for all.
+            self.options["alignment"] = tuple(map(bool, places))
 
-    def _pass(self, step, engine):
-        """Replaces the texts and their options by those after a step."""
+    def _pass(self, step, places):
+        """Replaces the texts and their options by those after a step.
+
+        Takes and returns the `TextStep.aligned_places` of each text.
+        """
         texts, options = self.texts, self.options
 
         def checked(function):
@@ -115,15 +127,16 @@ class TextsInSteps:
         self.texts = [text for rows in parts for text, _ in rows]
         begin = list(map(step.begins_translation, memories))
         self.options = options_of_parts(options, indices, texts, self.texts, begin)
-        is_aligned = options.get("alignment", False)
-        if step.needs_alignment or (
-            any(map(step.uses_alignment, memories)) and _aligns(engine, options)
-        ):
-            self.options["alignment"] = True
         if any(phrases := list(map(checked(step.phrases), texts))):
             self.options["phrases"] = _with_phrases(options.get("phrases"), phrases)
-        loses_alignment = not is_aligned and self.options.get("alignment", False)
-        self._passed.append(_Passed(step, indices, memories, len(texts), loses_alignment))
+        self._passed.append(_Passed(step, indices, memories, len(texts)))
+        return [
+            [*places_of_part, *step.aligned_places(memory)]
+            for row, places_of_text in zip(parts, places, strict=True)
+            for (_, memory), places_of_part in zip(
+                row, _places_of_parts(step, row, places_of_text), strict=True
+            )
+        ]
 
     def stream(self) -> Iterator[str]:
         """Returns an iterator of the translation of the only text as it grows, part by part.
@@ -163,13 +176,26 @@ class TextsInSteps:
     def _after_part(self, translation, index):
         """Returns the text of a part, from the engine's translation of it."""
         read = self.texts[index]
-        for step, indices, memories, _, _ in reversed(self._passed):
+        for step, indices, memories, _ in reversed(self._passed):
             translation, read, index = (
                 step.after(translation, memories[index], read),
                 step.read(memories[index], read),
                 indices[index],
             )
         return translation.text
+
+    def chunks(self, size: int) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
+        """Yields at most `size` texts at a time, with their options, for `Engine.translate`."""
+        for start in range(0, len(self.texts), size):
+            self._check()
+            rows = slice(start, start + size)
+            options = {
+                name: value[rows]
+                if name in PER_TEXT and isinstance(value, (list, tuple))
+                else value
+                for name, value in self.options.items()
+            }
+            yield self.texts[rows], options
 
     def index_of(self, index: int) -> int:
         """Returns the index of the text that a text for the engine is a part of."""
@@ -180,7 +206,7 @@ class TextsInSteps:
     def after(self, translations: Sequence[Translation]) -> list[Translation]:
         """Returns the translation of each text, from the engine's translations of `texts`."""
         read, sampling = self.texts, self.options.get("sampling", False)
-        for step, indices, memories, num_texts, loses_alignment in reversed(self._passed):
+        for step, indices, memories, num_texts in reversed(self._passed):
             changed = map(step.after, translations, memories, read)
             texts_read = map(step.read, memories, read)
             rows: list[list[Translation]] = [[] for _ in range(num_texts)]
@@ -189,9 +215,9 @@ class TextsInSteps:
                 rows[index].append(translation)
                 read_of_rows[index].append(text_read)
             translations = [Translation.joined(row, sampling, "") for row in rows]
-            if loses_alignment:
-                translations = list(map(_without_alignment, translations))
             read = list(map("".join, read_of_rows))
+        if self._loses_alignments and self.options.get("alignment", False):
+            translations = map(_without_alignment, translations)
         return list(translations)
 
 
@@ -202,7 +228,18 @@ class _Passed(NamedTuple):
     indices: list[int]  # of the parts' texts
     memories: list[Any]
     num_texts: int
-    loses_alignment: bool
+
+
+def _places_of_parts(step, parts, places):
+    """Returns for each part of a text the places of the text inside it, counted from its start."""
+    if len(parts) == 1 or not places:
+        return [places] * len(parts)
+    sizes = [len("".join(step.read(memory, text).split())) for text, memory in parts]
+    starts = itertools.accumulate(sizes, initial=0)
+    return [
+        [place - start for place in places if start < place < start + size]
+        for start, size in zip(starts, sizes, strict=False)
+    ]
 
 
 def _keep_whole(step, parts, texts, languages, phrases):

@@ -157,21 +157,26 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_translation(tmp_
     assert str(error.value).startswith(f"{tmp_path / output}:")
 
 
-def test_texts_are_translated_in_chunks_whose_shares_sum_to_all():
-    class Engine(FakeEngine):
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        ("text", b"a\nb\nc\n\nd\ne"),
+        ("html", b"<p>a</p><p>b</p> <h1>c</h1><p>d</p><i>e</i>"),
+    ],
+)
+def test_texts_and_blocks_are_translated_in_chunks_whose_shares_sum_to_all(suffix, content):
+    class Engine(SayingEngine):
         lines_at_once = 2
-        counts: list[int] = []
 
         def translate(self, texts, **options):
-            self.counts.append(len(texts))
+            counts.append(len(texts))
             return super().translate(texts, **options)
 
-    shares = []
-    content = translate_document(
-        Translator(Engine()), b"a\nb\nc\n\nd\ne", "text", advance=shares.append
-    )
-    assert content == b"A\nB\nC\n\nD\nE"
-    assert Engine.counts == [2, 2, 1]
+    counts, shares = [], []
+    upper = re.sub(rb"(?<!<|/)\b[a-e]\b(?!>)", lambda m: m[0].upper(), content)
+    translator = Translator(Engine(in_order))
+    assert translate_document(translator, content, suffix, advance=shares.append) == upper
+    assert counts == [2, 2, 1]
     assert shares == [0.4, 0.4, 0.2]
 
 

@@ -295,6 +295,14 @@ def test_alignments_are_asked_for_and_each_hypothesis_has_its_own(engine):
             heads = np.asarray(engine.model.call_with_attention(source, read)[1][-1])
             assert result.alignment.shape == (len(result.tokens), len(result.source_tokens))
             np.testing.assert_allclose(result.alignment, heads[0].mean(axis=0), atol=1e-5)
+    is_aligned = [index % 2 == 1 for index in range(len(TEXTS))]
+    some = engine.translate(TEXTS, alignment=is_aligned, **BEAM)
+    assert some == translations
+    for best, one, kept in zip(translations, some, is_aligned, strict=True):
+        assert (one.alignment is None) != kept
+        assert not kept or np.array_equal(one.alignment, best.alignment)
+    with pytest.raises(InputError, match="one `alignment`, or one for each text"):
+        engine.translate(TEXTS, alignment=[True], **BEAM)
 
 
 @pytest.mark.tensorflow

@@ -17,24 +17,54 @@ RULES = TextRules(split_sentences=True, copy_symbols=True)
 
 
 class SplittingEngine(FakeEngine):
-    """Says of each sentence what `say` does, and counts sentences."""
+    """Says of each sentence what `say` does, and aligns the sentences that it is asked for."""
 
     capabilities = frozenset({"translate", "align"})
     text_rules = RULES
 
-    def __init__(self, say, placeholders=EIGHT):
+    def __init__(self, say, placeholders=EIGHT, aligns_all=False):
+        self.aligns_all = aligns_all
         tokens = {"placeholders": placeholders, "annotates_terms": False, "tokenize": list}
         super().__init__(say=say, source_tokenizer=FakeTokenizer(**tokens))
 
-    def translate(self, texts, **options):
-        self.texts = texts
-        return [self.say(text) if text else Translation("", 0.0) for text in texts]
+    def translate(self, texts, alignment=(), **options):
+        self.texts, self.is_aligned = texts, alignment or (False,) * len(texts)
+        translations = [self.say(text) if text else Translation("", 0.0) for text in texts]
+        return [
+            dataclasses.replace(row, alignment=row.alignment if kept or self.aligns_all else None)
+            for row, kept in zip(translations, self.is_aligned, strict=True)
+        ]
 
 
 def translated(source, say=copied, markup="html", placeholders=EIGHT):
     engine = SplittingEngine(say, placeholders)
     (translation,) = Translator(engine).translate([source], markup=markup)
+    assert translation.alignment is None
     return translation.text, engine.texts
+
+
+@pytest.mark.parametrize(
+    ("source", "is_aligned"),
+    [
+        ("One two. Three <b>four</b> five. Six.", [0, 1, 0]),
+        ("<p>One two.</p><p>One <i>two</i>.</p>", [0, 1]),
+        ("<a>One two.</a>", [0]),
+        ("<a>One. Two three. Four.</a>", [0, 0, 0]),
+        ("One. <b>Two</b> three. Four.", [0, 1, 0]),
+        ("One. Two <b>three.</b> Four.", [0, 1, 0]),
+        ("One <b>two. Three. Four</b> five.", [1, 0, 1]),
+        ("One two.<br>Three four. <!-- c -->", [0, 0]),
+        ("One two <br> three.", [1]),
+        ("http://a.b is here. One two. Go to http://a.b now.", [1, 0, 1]),
+        ("One <a><b>two</b></a>, http://a.b and three.", [1]),
+        ("<b>One</b> two.", [1]),
+        ("One two.", [0]),
+    ],
+)
+def test_only_a_sentence_with_a_tag_or_an_item_inside_is_aligned(source, is_aligned):
+    engine = SplittingEngine(copied)
+    Translator(engine).translate([source], markup="html")
+    assert list(engine.is_aligned) == list(map(bool, is_aligned))
 
 
 @pytest.mark.parametrize("markup", ["html", "placeholders"])
@@ -120,6 +150,22 @@ def test_no_break_spaces_stay_around_sentences_and_where_the_model_writes_them(s
     assert html.unescape(copy) == html.unescape(source)
     copy, _ = translated(source, copied)
     assert html.unescape(copy) == html.unescape(with_spaces)
+
+
+def test_alignments_of_other_sentences_would_change_nothing():
+    rng, count = random.Random(2), 0
+    for _ in range(1_000):
+        source = " ".join(random_markup(rng) for _ in range(rng.randrange(1, 4)))
+        source = source.replace("&lt;b&gt;", "&amp;")  # A sentence begins with no tag of a corpus.
+        seed, texts = rng.random(), []
+        for aligns_all in (False, True):
+            chance = random.Random(seed)
+            engine = SplittingEngine(lambda text, r=chance: disorder(text, r), EIGHT, aligns_all)
+            (translation,) = Translator(engine).translate([source], markup="html")
+            texts.append(translation.text)
+        assert texts[0] == texts[1], source
+        count += len(engine.texts) > sum(engine.is_aligned) > 0
+    assert count > 100
 
 
 def test_tags_that_run_over_sentences_of_random_markup_are_whole_and_nested_as_before():

@@ -20,11 +20,12 @@ from keras_transformer.text.symbols import Placeholders
 class SplittingEngine(SayingEngine):
     """Translates sentence by sentence, each with the tag in front of the text."""
 
-    def translate(self, texts, **options):
+    def translate(self, texts, alignment=False, **options):
         translations = []
         for text in texts:
             tag, *sentences = re.split(r" (?=S)", text)
-            parts = super().translate([f"{tag} {sentence}" for sentence in sentences], **options)
+            parts = [f"{tag} {sentence}" for sentence in sentences]
+            parts = super().translate(parts, alignment=bool(alignment), **options)
             translations.append(Translation.joined(parts, False))
         return translations
 
