@@ -38,7 +38,10 @@ class SayingEngine(FakeEngine):
             for row, (_, position) in enumerate(said):
                 weights[row, position] = 1
             sides = {"source_tokens": (*("▁" + word for word in source), "</s>")}
-            sides |= {"tokens": (*tokens, "</s>"), "alignment": weights if is_text_aligned else None}
+            sides |= {
+                "tokens": (*tokens, "</s>"),
+                "alignment": weights if is_text_aligned else None,
+            }
             translations.append(Translation(" ".join(word for word, _ in said), 0.0, **sides))
         return translations
 

@@ -54,3 +54,22 @@ def test_each_part_of_a_stream_comes_back_through_all_steps(in_steps):
     first, second, third = ";ax,b=,ax=AX(ax)(ax,)", ";ax,b=,b=(b)(b,)", ";c=,c=C(c)(c,)"
     expected = [first.replace("AX", "A"), first, first + second + third]
     assert list(in_steps.stream()) == expected
+
+
+class Halving(TextStep):
+    def before(self, text, language=None, target_language=None):
+        half = len(text) // 2
+        return [(text[:half], None), (text[half:], None)]
+
+
+class Aligned(TextStep):
+    needs_alignment = True
+
+    def aligned_places(self, memory):
+        return [1, 6, 10]
+
+
+def test_a_part_is_aligned_if_a_place_is_inside_of_it_after_any_number_of_divisions():
+    texts = TextsInSteps([Aligned(), Halving(), Halving()], UpperCase(), ["abcdefghijkl"], {})
+    assert texts.texts == ["abc", "def", "ghi", "jkl"]
+    assert texts.options["alignment"] == (True, False, False, True)
