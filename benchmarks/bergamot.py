@@ -33,6 +33,7 @@ quiet: true
 quiet-translation: true
 gemm-precision: int8shiftAlphaAll
 """
+_WITH_ALIGNMENTS = "alignment: soft\n"
 
 
 class Bergamot:
@@ -43,16 +44,23 @@ class Bergamot:
         model: Directory with `model.*.bin`, `vocab.*.spm` and `lex.*.bin`.
         with_shortlist: Whether it uses the list.
         words: Maximum number of words of a batch.
+        html: Whether texts are HTML, whose tags are put around the aligned words.
     """
 
     def __init__(
-        self, python: str | os.PathLike, model: pathlib.Path, with_shortlist: bool, words: int
+        self,
+        python: str | os.PathLike,
+        model: pathlib.Path,
+        with_shortlist: bool,
+        words: int,
+        html: bool = False,
     ):
         files = [next(model.glob(f"{name}.*")) for name in ("model", "vocab", "lex")]
         shortlist = f"shortlist: [{files[2]}, false]" if with_shortlist else ""
         config = CONFIG.format(
             model=files[0], vocabulary=files[1], shortlist=shortlist, words=words
         )
+        config += _WITH_ALIGNMENTS if html else ""
         # Isolated (-I): this file would hide the package of its name.
         command = [os.fspath(python), "-I", "-u", __file__, config]
         self._process: Any = subprocess.Popen(
@@ -84,7 +92,9 @@ def serve(config: str) -> None:
     spec.loader.exec_module(module)
     service = module.Service(module.ServiceConfig(1, 0, "off"))
     model = service.modelFromConfig(config)
-    options = module.ResponseOptions(False, False, False, False)
+    html = config.endswith(_WITH_ALIGNMENTS)
+    # Without quality scores and a list of sentences.
+    options = module.ResponseOptions(False, html, html, False)
     for line in sys.stdin:
         texts = module.VectorString()
         for text in json.loads(line):

@@ -3,16 +3,19 @@
 python -m benchmarks.texts paragraphs --model RUN --source FILE [--reference FILE]
 python -m benchmarks.texts capitals --model RUN --source FILE [--reference FILE]
 python -m benchmarks.texts terms --model RUN --source FILE
-python -m benchmarks.texts speed --model RUN --source FILE
+python -m benchmarks.texts speed --model RUN --source FILE [--bergamot PYTHON --student DIR]
 """
 
 import collections
+import functools
 import html
 import itertools
+import pathlib
 import unittest.mock
 from collections.abc import Callable, Sequence
 
 from benchmarks import command_line
+from benchmarks.bergamot import Bergamot
 from benchmarks.command_line import Report, log, markdown
 from benchmarks.measure import in_turns
 from keras_transformer import Translator
@@ -150,7 +153,15 @@ def _terms_row(way, texts, references, terms):
     return row
 
 
-def speed(model: str, source: str, rounds: int = 5, page_kilobytes: int = 200) -> Report:
+def speed(
+    model: str,
+    source: str,
+    rounds: int = 5,
+    page_kilobytes: int = 200,
+    threads: int | None = None,
+    bergamot: str | None = None,
+    student: pathlib.Path | None = None,
+) -> Report:
     """Seconds of lines and of texts made of them, in turns; and of a page of HTML.
 
     Args:
@@ -158,8 +169,12 @@ def speed(model: str, source: str, rounds: int = 5, page_kilobytes: int = 200) -
         source: Lines, each of one sentence.
         rounds: Rounds; medians are shown.
         page_kilobytes: Size of the page.
+        threads: Number of threads of the model; Bergamot has one.
+        bergamot: Python 3.10 of an environment with `pip install bergamot`, for a row of the same
+            page with Firefox's own engine.
+        student: Directory of the model for Bergamot.
     """
-    translator = Translator.load(model)
+    translator = Translator.load(model, threads=threads)
     lines = [line for line in read_lines(source) if line.strip()]
     # The same sentences in all ways: one without a mark would be joined to the next.
     lines = [line if line.rstrip()[-1] in ".!?" else f"{line.rstrip()}." for line in lines]
@@ -184,6 +199,9 @@ def speed(model: str, source: str, rounds: int = 5, page_kilobytes: int = 200) -
         "the lines as one text": joined,
         f"a page of {len(page) / 1000:.0f} kB, {blocks} blocks": as_html,
     }
+    if bergamot and student:
+        translate = Bergamot(bergamot, student, with_shortlist=True, words=1024, html=True)
+        calls["the page, by Bergamot"] = functools.partial(translate, [page])
     for call in calls.values():  # compiles
         call()
     figures = in_turns(calls, rounds)

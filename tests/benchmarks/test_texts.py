@@ -38,7 +38,7 @@ class Shouts:
 @pytest.fixture
 def call(monkeypatch, tmp_path, capsys):
     translator = Shouts()
-    monkeypatch.setattr(Translator, "load", lambda path: translator)
+    monkeypatch.setattr(Translator, "load", lambda path, threads=None: translator)
     (tmp_path / "source").write_text("".join(line + "\n" for line in LINES), "utf-8")
 
     def call(*words):
@@ -67,16 +67,25 @@ def test_capitals_are_compared_with_the_lines_as_they_are(call):
     assert calls[-1][0] == [line.upper() for line in LINES]
 
 
-def test_lines_a_text_of_them_and_a_page_take_turns(call):
-    rows, calls = call("speed", "--rounds", "1", "--page-kilobytes", "1")
-    assert rows[0]["in the time of the lines"] == 1.0 and len(rows) == 4
-    lines, _, joined, page = (texts for texts, *_ in calls[:4])
+def test_lines_a_text_of_them_and_a_page_take_turns(call, monkeypatch):
+    pages = []
+
+    def make(python, student, with_shortlist, words, html):
+        assert (python, str(student), with_shortlist, html) == ("python3", "student", True, True)
+        return pages.append
+
+    monkeypatch.setattr(texts, "Bergamot", make)
+    beside = ["--bergamot", "python3", "--student", "student"]
+    rows, calls = call("speed", "--rounds", "1", "--page-kilobytes", "1", *beside)
+    assert rows[0]["in the time of the lines"] == 1.0 and len(rows) == 5
+    lines, _, joined, page = (sources for sources, *_ in calls[:4])
     assert lines == [LINES[0], f"{LINES[1]}.", *LINES[2:]] and joined == [" ".join(lines)]
     assert len(page) == 1 and 1_000 <= len(page[0].encode()) < 1_200
     assert (
         calls[3][3] == {"markup": "html"}
         and "<p>One dogs play outside. <b>Two</b> dogs play outside. Three" in page[0]
     )
+    assert {text for (text,) in pages} == {*page}
 
 
 def test_terms_are_counted_and_the_rest_is_compared_with_translations_without_them(
