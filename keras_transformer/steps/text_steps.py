@@ -84,11 +84,13 @@ class TextsInSteps:
         self.texts, self.options, self._engine = texts, dict(options), engine
         self._check = check
         self._passed: list[_Passed] = []
-        self._loses_alignments = not self.options.get("alignment", False)
+        self._loses_alignments = False
         if not steps:
             return
         self.texts = checked_texts("texts", texts)
-        check_option("alignment", self.options.get("alignment", False), "True or False", bool)
+        is_aligned = self.options.get("alignment", False)
+        check_option("alignment", is_aligned, "True or False", bool)
+        self._loses_alignments = not is_aligned
         for name in PER_TEXT:  # Several steps read the values, and an iterator is read only once.
             if name in self.options:
                 self.options[name] = values_of_texts(self.options[name])

@@ -201,7 +201,9 @@ def test_options_of_a_request_are_those_of_the_translator(load, text, options, s
     engine = Engine(placeholders=[2], tags=["2fr"], terms=True)
     (row,) = outputs_of(load(engine), "serving_default", [{"text": text}], options)
     assert row["translation"] == translation and engine.calls[-1][0] == [sent]
-    assert engine.calls[-1][1].get("alignment", False) == ("markup" in options)
+    # A sentence with a tag or an item inside needs one.
+    expected = {"html": [False], "placeholders": [True]}.get(options.get("markup"), False)
+    assert engine.calls[-1][1].get("alignment", False) == expected
 
 
 RULES = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), True)
