@@ -233,7 +233,7 @@ class Engine:
                 _check_scores(translations[part], index)
         if request.alignment:
             chosen = [part for index, row in enumerate(parts) if is_aligned[index] for part in row]
-            rows = ([values[part] for part in chosen] for values in (translations, jobs))
+            rows = [translations[part] for part in chosen], [jobs[part] for part in chosen]
             for part, translation in zip(chosen, self._aligned(*rows, request), strict=True):
                 translations[part] = translation
         return [

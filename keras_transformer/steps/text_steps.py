@@ -219,7 +219,7 @@ class TextsInSteps:
             translations = [Translation.joined(row, sampling, "") for row in rows]
             read = list(map("".join, read_of_rows))
         if self._loses_alignments and self.options.get("alignment", False):
-            translations = map(_without_alignment, translations)
+            translations = [*map(_without_alignment, translations)]
         return list(translations)
 
 
