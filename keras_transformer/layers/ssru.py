@@ -100,8 +100,8 @@ class SSRU(Mixer):
     ) -> keras.KerasTensor:
         check_sequence("inputs", inputs.shape, self._width)
         project, project_output = projections or self.own_projections()
-        cells = scan(*_gates(*project(inputs)), longest=longest)
-        return project_output(self._output(cells))
+        forget, gated_inputs = _gates(*project(inputs))
+        return project_output(self._output(scan(forget, gated_inputs, longest)))
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
