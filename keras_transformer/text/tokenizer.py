@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import string
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -275,7 +276,9 @@ class Tokenizer:
         Raises:
             InputError: An id is not an integer or outside the vocabulary.
         """
-        return self._processor.id_to_piece(self._checked_ids(list(ids)).tolist())
+        pieces = self._processor.id_to_piece(self._checked_ids(list(ids)).tolist())
+        # Equal tokens are one string: those of all sentences are most of a long page's memory.
+        return list(map(sys.intern, pieces))
 
     def id_of(self, token: str) -> int:
         """Returns the id of a token, which may follow a space; raises `InputError` without one."""

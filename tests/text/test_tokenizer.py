@@ -338,3 +338,8 @@ def test_pieces_without_an_id_are_lacking_characters():
     tokenizer = Tokenizer(model.SerializeToString())
     texts = ["n", "mom", "go n n!", "no dog", "a dog"]
     assert tokenizer.unknown_characters(texts) == {"n": 3}
+
+
+def test_equal_tokens_of_different_sentences_take_the_memory_of_one(tokenizer, texts):
+    pieces = [piece for ids in tokenizer.tokenize(texts) for piece in tokenizer.pieces_of(ids)]
+    assert len(set(map(id, pieces))) == len(set(pieces)) < len(pieces) / 2
