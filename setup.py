@@ -35,20 +35,22 @@ PEERS = [
     "torch>=2.13.0,<2.14",
     "transformers>=5.24.0,<6",
 ]
-# Ray Serve's proxy and metrics, Ray Data's blocks.
 SERVE = [
-    # 2.60: the deployment of a new version beside the old one (`max_surge_percent`).
-    "ray[data,serve]>=2.60.0",
-    "aiohttp>=3.14.4",  # the load test's requests; Ray needs it too
+    # At SIGHUP a new process has loaded before it replaces an old one.
+    "uvicorn>=0.52.0",
+    "httptools>=0.6.4",
+    "uvloop>=0.21.0",
     # SECURITY.md has the reasons.
     "starlette>=1.3.1",
     "python-multipart>=0.0.31",  # Starlette's parser of forms
-    "psutil>=6.0.0",  # the processes that a failed start of Ray leaves
-    "uvloop>=0.21.0",
+    "prometheus_client>=0.21.0",
     # The parser of requests; pydantic names the exact version of the first.
     "pydantic_core>=2.23.0",
     "typing_extensions>=4.12.0",
 ]
+# Ray Serve's proxy, Ray Data's blocks. 2.60: the deployment of a new version beside the old one
+# (`max_surge_percent`).
+CLUSTER = [*SERVE, "ray[data,serve]>=2.60.0"]
 PLOTS = ["matplotlib>=3.9.0"]
 # Reads corpora in `.zst`.
 ZSTD = ["zstandard>=0.22.0"]
@@ -94,7 +96,10 @@ TEST = [
     "websockets>=17.4,<18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
-    *SERVE,
+    *CLUSTER,
+    # The load test: its requests, and the memory of the server.
+    "aiohttp>=3.14.4",
+    "psutil>=6.0.0",
     *CTRANSLATE2,
     *LITERT,
     *SERVING_API,
@@ -140,6 +145,7 @@ setup(
     extras_require={
         "test": TEST,
         "clean": CLEAN,
+        "cluster": CLUSTER,
         "ctranslate2": CTRANSLATE2,
         "docs": DOCS,
         "documents": DOCUMENTS,

@@ -4,16 +4,19 @@ python -m benchmarks.serve load --url http://127.0.0.1:8501/v1/models/NAME --tex
 python -m benchmarks.serve routes --url URL --text FILE
 python -m benchmarks.serve load --url URL --text FILE --rate 400 --seconds 600 --memory-of 4321
 python -m benchmarks.serve cold-start SAVED_MODEL LITERT CTRANSLATE2
+python -m benchmarks.serve compare --model EXPORT --text FILE
 """
 
 import asyncio
 import collections
+import contextlib
 import itertools
 import json
 import math
 import pathlib
 import random
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -33,6 +36,23 @@ from keras_transformer.errors import InputError
 _OUTSTANDING = 10_000  # requests without an answer
 _MEMORY_EVERY_SECONDS = 10.0
 _SERVE = [sys.executable, "-m", "keras_transformer", "serve"]
+# The application as a deployment of Ray Serve here, which tells its address as `serve` does.
+_RAY = """
+import os, signal, sys
+from keras_transformer.cluster import ClusterOptions, build_app
+from keras_transformer.cluster.files import private_ray
+
+model, port = sys.argv[1:]
+with private_ray(os.cpu_count(), 100 * 2**20):
+    from ray import serve
+
+    serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
+    options = ClusterOptions(model=model, name="measured")
+    serve.run(build_app(options), name="measured", route_prefix="/")
+    print(f"http://127.0.0.1:{port}/v1/models/measured", file=sys.stderr, flush=True)
+    signal.sigwait({signal.SIGTERM})
+    serve.shutdown()
+"""
 
 Route = Literal["predict", "translate"]
 
@@ -73,15 +93,19 @@ async def _watch_memory(process, samples):
     """Appends seconds and private megabytes of a process and its children, again and again."""
     start = time.monotonic()
     while True:
-        total = 0
-        for member in [process, *process.children(recursive=True)]:
-            try:
-                memory = member.memory_info()
-            except psutil.Error:
-                continue
-            total += memory.rss - memory.shared
-        samples.append([round(time.monotonic() - start), round(total / 2**20)])
+        total = _private_memory([process, *process.children(recursive=True)])
+        samples.append([round(time.monotonic() - start), round(total)])
         await asyncio.sleep(_MEMORY_EVERY_SECONDS)
+
+
+def _private_memory(processes):
+    """Returns the MiB that processes do not share."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            memory = process.memory_info()
+            total += memory.rss - memory.shared
+    return total / 2**20
 
 
 def load(
@@ -97,7 +121,7 @@ def load(
     timeout: float = 60.0,
     memory_of: int | None = None,
 ) -> Report:
-    """Latencies and throughput of a running server, by aiohttp, which Ray brings.
+    """Latencies and throughput of a running server, by aiohttp.
 
     Clients that wait for their answers measure capacity. With `--rate` requests come whether or not
     answers do, and a request's time is counted from when it was due, so that a slow server cannot
@@ -251,19 +275,70 @@ def cold_start(models: Sequence[str], /, rounds: int = 3) -> dict[str, Any]:
 
 
 def _seconds_until_ready(model):
-    command = [*_SERVE, "--model", model, "--name", "measured", "--port", "0"]
+    with _served([*_SERVE, "--model", model, "--name", "measured", "--port", "0"]) as server:
+        return server.ready_seconds
+
+
+class _Served(NamedTuple):
+    """A running server: its process, its model's URL, and the seconds of its start."""
+
+    process: subprocess.Popen
+    url: str
+    ready_seconds: float
+
+
+@contextlib.contextmanager
+def _served(command):
+    """Yields a server that is ready, and ends it."""
     with tempfile.NamedTemporaryFile() as file:
         start = time.monotonic()
-        server = subprocess.Popen(command, stderr=file)
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
         try:
             while not _is_ready(log_text := pathlib.Path(file.name).read_text(errors="replace")):
                 if server.poll() is not None:
                     raise InputError(log_text[-2000:])
                 time.sleep(0.2)
-            return round(time.monotonic() - start, 1)
+            url = re.search(r"http://\S+", log_text)
+            assert url is not None
+            yield _Served(server, url[0], round(time.monotonic() - start, 1))
         finally:
             server.terminate()
             server.wait()
+
+
+def compare(
+    model: str, text: pathlib.Path, clients: Sequence[int] = (1, 16, 64), seconds: float = 10.0
+) -> Report:
+    """`keras-transformer serve` and the same application on Ray Serve, one after the other.
+
+    Args:
+        model: An export, or a directory of numbered exports.
+        text: Sentences to send, in random order.
+        clients: Numbers of clients.
+        seconds: Time in which requests are sent, for each number of clients.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    commands = {
+        "serve": [*_SERVE, "--model", model, "--name", "measured", "--port", "0"],
+        "Ray Serve": [sys.executable, "-c", _RAY, model, port],
+    }
+    rows = []
+    for name, command in commands.items():
+        with _served(command) as server:
+            row: dict[str, Any] = {"server": name, "ready s": server.ready_seconds}
+            load(server.url, text, seconds=seconds)
+            for count in clients:
+                figures = load(server.url, text, clients=count, seconds=seconds).figures
+                row[f"requests/s, {count} clients"] = figures["sentences_per_second"]
+            process = psutil.Process(server.process.pid)
+            members = [process, *process.children(recursive=True)]
+            row["processes"], row["MiB"] = len(members), round(_private_memory(members))
+            started = time.monotonic()
+        row["end s"] = round(time.monotonic() - started, 1)
+        rows.append(row)
+    return Report({"servers": rows}, markdown(rows))
 
 
 def _is_ready(log_text):
@@ -276,7 +351,7 @@ def _is_ready(log_text):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(load, routes, cold_start, arguments=arguments)
+    command_line.run(load, routes, cold_start, compare, arguments=arguments)
 
 
 if __name__ == "__main__":

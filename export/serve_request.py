@@ -48,7 +48,7 @@ def translate(url, texts, **fields):
                 raise ValueError(error.read().decode("utf-8")) from None
             # The server is full or starts. It has not translated, so the request is sent again.
             time.sleep(float(error.headers.get("Retry-After", 1)))
-    raise TimeoutError(f"{url}: busy. Send fewer requests at once, or start more replicas.")
+    raise TimeoutError(f"{url}: busy. Send fewer requests at once, or start more processes.")
 
 
 if __name__ == "__main__":

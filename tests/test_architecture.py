@@ -40,9 +40,9 @@ CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
 DOORS = {"analysis", "corpora", "documents", "interop", "litert", "markup", "serving", "web"}
 # Made of the core, for commands and programs that use it.
-AROUND = {"bulk", "conversation"}
+AROUND = {"bulk", "cluster", "conversation"}
 # What a command or a server sets up for its process.
-PROCESS = {"compilation_cache", "ray_here"}
+PROCESS = {"compilation_cache"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
@@ -68,11 +68,11 @@ MAY_IMPORT = {
     "training": CORE - {"export"},
     "export": CORE - {"training"},
     "compilation_cache": set(),
-    "ray_here": {"errors", "files"},
     **dict.fromkeys(sorted(DOORS | AROUND), CORE | PROCESS),
     "web": CORE | {"litert"},  # A page runs a LiteRT file.
     "documents": CORE | {"markup"},  # Documents have tags and marks around words.
     "serving": CORE | PROCESS | {"documents"},
+    "cluster": CORE | PROCESS | {"bulk", "serving"},
     # Public names.
     **dict.fromkeys(("importing", "fetching"), {"interop"}),
     "cli": CORE | DOORS | AROUND | PROCESS,

@@ -20,6 +20,7 @@ from keras_transformer.files import (
     replaced_file,
     write_whole,
 )
+from keras_transformer.formats import load
 from keras_transformer.options import check_choice, received
 from keras_transformer.reading import read_json, without_compression
 from keras_transformer.steps.glossary import glossary_of
@@ -115,9 +116,7 @@ def translate_corpus(
 def _translated(files, worker, options, with_ray):
     """Returns a context with the rows that `Worker(**worker)` makes of the chunks of files."""
     if with_ray:
-        from keras_transformer.bulk.over_ray import translated_over_ray
-
-        return translated_over_ray(files, worker, options)
+        return load("cluster.files:translated_over_ray")(files, worker, options)
     chunks = (row for file in files for row in chunks_of(file, options.chunk_lines))
     return contextlib.nullcontext(map(Worker(**worker), chunks))
 

@@ -105,9 +105,8 @@ _COMMANDS = {
     "serve": {
         "serve": (
             "serve an export over HTTP",
-            "Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's API, on "
-            "its own Ray Serve. On a cluster: serve run keras_transformer.serving:build_app "
-            "model=DIR",
+            "Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's API. On "
+            "a cluster: serve run keras_transformer.cluster:build_app model=DIR",
             "serve --model exported/en-de",
             "howto/serve.md",
         ),
@@ -152,7 +151,7 @@ _USUAL = {
     "length_penalty source_language target_language batch_size",
     "export": "verify_with languages beam_size length_penalty signatures shortlist quantize "
     "source_lengths",
-    "serve": "host port name version languages allowed_hosts markup replicas threads "
+    "serve": "host port name version languages allowed_hosts markup processes threads "
     "max_batch_size max_ongoing max_text_characters request_timeout",
     "clean": "header languages inline_tags held_out source_language target_language without "
     "duplicates processes",

@@ -6,7 +6,7 @@ from keras_transformer.cli.arguments import add_declared, option_values
 _GROUPS = {
     "host": "where",
     "name": "model",
-    "replicas": "processes and batches",
+    "threads": "batches",
     "max_ongoing": "limits",
 }
 
@@ -21,15 +21,14 @@ def _add_options(command):
         help="an export, a LiteRT file of one, or a folder of numbered exports, of which the "
         "highest is served",
     )
-    kinds = {"replicas": (str, "N|auto"), "version": (int, "N"), "languages": (str, "CODES")}
+    kinds = {"version": (int, "N"), "languages": (str, "CODES")}
     for declaring in (LocalOptions, ServerOptions):
         names = set(declaring.model_fields) - {"model"}
         add_declared(command, declaring, _GROUPS, names, kinds)
 
 
 def _serve(options):
-    from keras_transformer.serving import LocalOptions, ServerOptions
-    from keras_transformer.serving.local import serve_here
+    from keras_transformer.serving import LocalOptions, ServerOptions, serve_here
 
     values = {"model": options.model, **option_values(options, "model")}
     local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}

@@ -105,18 +105,22 @@ def _cut(ids, limit, turn_id):
 
 
 def _split(texts, index, tokenizer, limit):
-    tags, text = tokenizer.split_tags(texts[index])  # Each part gets the tags of the text.
-
-    def fits(part):
-        return len(tokenizer.tokenize([tagged(part, tags or None)], add_eos=True)[0]) <= limit
-
     try:
-        ids_of_parts = tokenizer.tokenize(
-            [tagged(part, tags or None) for part in split_text(text, fits)], add_eos=True
-        )
+        parts = parts_of(texts[index], tokenizer, limit)
     except InputError as error:
         raise InputError(error.message, index) from None
-    return [ids for ids in ids_of_parts if not _is_blank(ids, tokenizer)]
+    return tokenizer.tokenize(parts, add_eos=True)
+
+
+def parts_of(text: str, tokenizer, limit: int) -> list[str]:
+    """Returns the parts of a text of at most `limit` tokens, including EOS, without blank parts."""
+    tags, text = tokenizer.split_tags(text)  # Each part gets the tags of the text.
+
+    def ids_of(part):
+        return tokenizer.tokenize([tagged(part, tags or None)], add_eos=True)[0]
+
+    parts = split_text(text, lambda part: len(ids_of(part)) <= limit)
+    return [tagged(part, tags or None) for part in parts if not _is_blank(ids_of(part), tokenizer)]
 
 
 def _is_blank(ids, tokenizer):

@@ -1,28 +1,27 @@
-"""Serving an export over HTTP: an application of Ray Serve (extra `serve`).
+"""Serving an export over HTTP (extra `serve`).
 
-`app.py` is an application of one deployment: HTTP (TensorFlow Serving's `protocol.py`, and
-`libretranslate.py`), batches (`batcher.py`) and the engine (`model.py`) in one process.
-`translated_files.py` keeps whole files until clients fetch them. `local.py` starts Ray on this
-machine, and deploys the application there.
+`app.py` is an ASGI application: HTTP (TensorFlow Serving's `protocol.py`, and `libretranslate.py`),
+batches (`batcher.py`) and the engine (`model.py`) in one process. `translated_files.py` keeps whole
+files until clients fetch them. `server.py` runs the application in processes on this machine;
+`keras_transformer.cluster` runs it on several machines.
 """
 
-from typing import TYPE_CHECKING
-
+from keras_transformer.errors import require
 from keras_transformer.serving.server_options import LocalOptions, ServerOptions
 
-if TYPE_CHECKING:
-    from ray.serve import Application
+__all__ = ["LocalOptions", "ServerOptions", "serve_here"]
 
-__all__ = ["LocalOptions", "ServerOptions", "build_app"]
+_NEEDED = ("uvicorn", "httptools", "starlette", "python_multipart", "prometheus_client")
 
 
-def build_app(options: ServerOptions) -> "Application":
-    """Builds the application: `keras_transformer.serving:build_app` for `serve run` and configs.
+def serve_here(options: ServerOptions, local: LocalOptions) -> None:
+    """Serves an export on this machine until SIGTERM or SIGINT: see `server.serve_here`.
 
     Raises:
-        InputError: There is no export at `options.model`.
+        InputError: `[serve]` is not installed, or as `server.serve_here`.
     """
-    # Late: Ray reads its settings while it is imported.
-    from keras_transformer.serving.app import build
+    for package in _NEEDED:
+        require(package, "The server", "serve")
+    from keras_transformer.serving import server
 
-    return build(options)
+    server.serve_here(options, local)

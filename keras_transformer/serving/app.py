@@ -1,4 +1,4 @@
-"""Application of Ray Serve: HTTP, batches and an export in a process that Ray can replace."""
+"""ASGI application: HTTP, batches and an export, in a process that its supervisor can replace."""
 
 import asyncio
 import concurrent.futures
@@ -11,11 +11,10 @@ import os
 import re
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
 
-from ray import serve
-from ray.serve.config import BackpressureConfig
-from ray.util import metrics
+import prometheus_client
+import prometheus_client.multiprocess
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -29,10 +28,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from keras_transformer.errors import InputError
-from keras_transformer.reading import digest_of
 from keras_transformer.serving.batcher import Batcher
-from keras_transformer.serving.guard import RETRY_SECONDS
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model, Row, count_sentences
 from keras_transformer.serving.protocol import (
@@ -46,12 +42,7 @@ from keras_transformer.serving.protocol import (
     shown,
     too_many_sentences,
 )
-from keras_transformer.serving.server_options import (
-    ServedExport,
-    ServerOptions,
-    files_of,
-    served_export,
-)
+from keras_transformer.serving.server_options import ServedExport, ServerOptions
 from keras_transformer.serving.translated_files import TranslatedFiles
 from keras_transformer.translation import Translation
 
@@ -64,30 +55,34 @@ _PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 _LONG_BYTES = 4096  # of a request that is read in a thread
-_FULL_SECONDS = 1  # after which clients try again when all replicas are full
-_MAX_REFUSED = 1000  # requests at the same time before the model is there
-_WAITING = 32  # requests that may wait in Ray's proxy, which asks replicas again and again
-_METRIC = "keras_transformer_"
+RETRY_SECONDS = 1
+"""Seconds after which a client may send a refused request again."""
+_END_SECONDS = 1  # in which the requests of a process that has hung get their answers
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
-_SIZES = [1.0, 2, 4, 8, 16, 32, 64, 128, 256]
+_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
 class _Metrics:
-    """Metrics of a replica.
+    """Metrics of all processes, which share the folder PROMETHEUS_MULTIPROC_DIR."""
 
-    Attributes:
-        sizes: Number of sentences of each batch, by its signature.
-        seconds: Duration of each batch, by its signature.
-        waiting: Number of sentences that wait for a batch.
-        version: Version of the model.
-    """
-
-    def __init__(self):
-        tags: dict[str, Any] = {"tag_keys": ("signature",)}
-        self.sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
-        self.seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
-        self.waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
-        self.version = metrics.Gauge(f"{_METRIC}model_version")
+    _start = "keras_transformer_"
+    sizes = prometheus_client.Histogram(
+        f"{_start}batch_sentences", "Sentences per batch", ["signature"], buckets=_SIZES
+    )
+    batches = prometheus_client.Histogram(
+        f"{_start}batch_seconds", "Seconds per batch", ["signature"], buckets=_SECONDS
+    )
+    requests = prometheus_client.Histogram(
+        f"{_start}request_seconds", "Seconds per request", ["route", "status"], buckets=_SECONDS
+    )
+    waiting = prometheus_client.Gauge(
+        f"{_start}waiting_sentences",
+        "Sentences that wait for a batch",
+        multiprocess_mode="livesum",
+    )
+    version = prometheus_client.Gauge(
+        f"{_start}model_version", "Version of the model", multiprocess_mode="livemax"
+    )
 
 
 class _FromThread:
@@ -123,37 +118,34 @@ class _FromThread:
                 self._running.cancel()
 
 
-class _Api:
-    """Replica of a model; `Server` is its deployment in Ray.
+class Api:
+    """The endpoints of a model, which it loads.
 
     Args:
-        export: The export, which has the same path on all nodes.
-        digest: `reading.digest_of` the export when it was deployed. A replica does not start with
-            other files.
+        export: The export.
         options: Options of the server.
-        progress_file: Path of a file on this machine that the replica appends its progress to.
-        files_folder: Folder on this machine for translated files, which all replicas share; None
-            for a folder of this replica.
+        files_folder: Folder for translated files, which all processes share; None for a folder of
+            this process.
+        tell: Function that is called with the progress of the start.
 
     Raises:
-        InputError: The export is damaged or has changed, or cannot do `options.markup`.
+        InputError: The export is damaged, or cannot do `options.markup`.
     """
 
     def __init__(
         self,
         export: ServedExport,
-        digest: str,
         options: ServerOptions,
-        progress_file: str | None = None,
         files_folder: str | None = None,
+        tell: Callable[[str], None] = lambda text: None,
     ):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.compilation_cache import enable_compilation_cache
 
         enable_compilation_cache()
         self._number, self._name, self._options = export.number, export.name, options
-        tell = functools.partial(_append_line, progress_file)
-        self._model = _load_model(export, digest, options, tell)
+        self._model = Model(export.path, options.threads, options.markup, options.languages)
+        self._model.warm_up(options, tell)
         self.hosts = _own_hosts(options.allowed_hosts)
         self._page = _page_of(export.name)
         limits = options.max_sentences, options.max_text_characters
@@ -171,23 +163,15 @@ class _Api:
         self._batcher = Batcher(self._run, options.threads, largest, wait_seconds)
         self._hung: Rejection | None = None
         self._held = 0  # requests for translations
-        self._metrics = _Metrics()
+        _Metrics.version.set(self._number)
         # A MiB of lists in JSON starts the garbage collector, which must not scan the model.
         gc.freeze()
-
-    def check_health(self) -> None:
-        """Raises if a thread has hung, so that Ray Serve starts another replica."""
-        # Each second, because Ray forgets a value that is not told again.
-        self._metrics.version.set(self._number)
-        self._metrics.waiting.set(self._batcher.waiting)
-        self._files.remove_old()
-        if self._hung is not None:
-            raise RuntimeError(str(self._hung))
 
     async def _run(self, key, rows, is_wanted):
         """Runs one batch in a thread."""
         name, *_ = key
         started = time.monotonic()
+        _Metrics.waiting.set(self._batcher.waiting)
         loop = asyncio.get_running_loop()
         task = loop.run_in_executor(self._pool, self._model.run, key, rows, is_wanted)
         ended_tasks, _ = await asyncio.wait({task}, timeout=self._options.batch_timeout)
@@ -195,14 +179,16 @@ class _Api:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
             self._hang(message)
             raise Rejection(504, message)
-        self._metrics.sizes.observe(len(rows), {"signature": name})
-        self._metrics.seconds.observe(time.monotonic() - started, {"signature": name})
+        _Metrics.sizes.labels(name).observe(len(rows))
+        _Metrics.batches.labels(name).observe(time.monotonic() - started)
+        _Metrics.waiting.set(self._batcher.waiting)
         return task.result()
 
     def _hang(self, message):
-        """Refuses all requests from now on, because a thread cannot be stopped."""
+        """Refuses all requests and ends this process, because a thread cannot be stopped."""
         self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
         self._batcher.reject_all(self._hung)
+        asyncio.get_running_loop().call_later(_END_SECONDS, end_process)
 
     async def _in_thread(self, function, *arguments, pool=None):
         """Calls a function in a thread, which has hung if it does not end after its request."""
@@ -251,10 +237,19 @@ class _Api:
         return PlainTextResponse("ok\n")
 
     async def readiness(self, request: Request) -> Response:
-        """Answers 200 unless a batch or another thread has hung."""
+        """Answers 200 unless a thread has hung."""
         if self._hung is not None:
             raise self._hung
         return PlainTextResponse("ready\n")
+
+    async def metrics(self, request: Request) -> Response:
+        """Returns the metrics of all processes, for Prometheus."""
+        registry = prometheus_client.REGISTRY
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            registry = prometheus_client.CollectorRegistry()
+            prometheus_client.multiprocess.MultiProcessCollector(registry)
+        content = await self._in_thread(prometheus_client.generate_latest, registry)
+        return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
     async def status(self, request: Request) -> Response:
         """Returns the state of the served version, in TensorFlow Serving's format."""
@@ -401,23 +396,9 @@ class _Api:
         raise Rejection(403, f"{request.url.path} is disabled on this server")
 
 
-def _append_line(path, text):
-    """Appends a line to the file of a replica's progress, if there is one."""
-    if path is not None:
-        # The file no longer exists when a later replica replaces a dead one.
-        with contextlib.suppress(OSError), open(path, "a") as file:
-            file.write(f"{text}\n")
-
-
-def _load_model(export, digest, options, tell):
-    """Loads and warms up a model; raises `InputError` if its files have changed."""
-    tell("reading the model")
-    model = Model(export.path, options.threads, options.markup, options.languages)
-    # After loading, to detect files that change while they are loaded.
-    if digest_of(export.folder, files_of(export.folder)) != digest:
-        raise InputError(f"{export.path}: the files have changed since they were deployed.")
-    model.warm_up(options, tell)
-    return model
+def end_process() -> None:
+    """Ends this process at once, whatever its threads do; its supervisor starts another."""
+    os._exit(1)
 
 
 def _own_hosts(allowed_hosts):
@@ -468,12 +449,22 @@ async def _body(request, max_bytes):
 
 def _route(path, answer, method="GET"):
     async def endpoint(request):
-        server: Any = serve.get_replica_context().servable_object
-        check_same_site(request.method, request.headers, server.hosts)
-        if method == "GET":
-            return await answer(server, request)
-        async with server.holding():
-            return await answer(server, request)
+        api, started = request.app.state.api, time.monotonic()
+        status = 500
+        try:
+            check_same_site(request.method, request.headers, api.hosts)
+            if method == "GET":
+                response = await answer(api, request)
+            else:
+                async with api.holding():
+                    response = await answer(api, request)
+            status = response.status_code
+            return response
+        except Rejection as error:
+            status = error.status
+            raise
+        finally:
+            _Metrics.requests.labels(path, status).observe(time.monotonic() - started)
 
     return Route(path, endpoint, methods=[method])
 
@@ -483,7 +474,7 @@ async def _allow_post(request):
 
 
 async def _rejected(request, error):
-    headers = {"retry-after": "1"} if error.status == 503 else None
+    headers = {"retry-after": str(RETRY_SECONDS)} if error.status == 503 else None
     return JSONResponse({"error": str(error)}, error.status, headers)
 
 
@@ -514,32 +505,34 @@ register_url_convertor("name", _NameConvertor())
 register_url_convertor("number", _NumberConvertor())
 
 
-def _http():
+def application(api: Api) -> Starlette:
+    """Returns the ASGI application of loaded endpoints."""
     routes = [
-        _route("/", _Api.index),
-        _route("/healthz", _Api.health),
-        _route("/readyz", _Api.readiness),
+        _route("/", Api.index),
+        _route("/healthz", Api.health),
+        _route("/readyz", Api.readiness),
+        _route("/metrics", Api.metrics),
     ]
     for index in ("", "/versions/{version:number}", "/labels/{label:name}"):
         path = "/v1/models/{name:name}" + index
         routes += [
-            _route(f"{path}:predict", _Api.predict, "POST"),
-            _route(f"{path}/metadata", _Api.metadata),
-            _route(path, _Api.status),
+            _route(f"{path}:predict", Api.predict, "POST"),
+            _route(f"{path}/metadata", Api.metadata),
+            _route(path, Api.status),
         ]
     posts = {
-        "/translate": _Api.translate,
-        "/detect": _Api.detect,
-        "/suggest": _Api.disabled,
-        "/translate_file": _Api.translate_file,
+        "/translate": Api.translate,
+        "/detect": Api.detect,
+        "/suggest": Api.disabled,
+        "/translate_file": Api.translate_file,
     }
     for path, answer in posts.items():
         routes += [_route(path, answer, "POST"), Route(path, _allow_post, methods=["OPTIONS"])]
     routes += [
-        _route("/languages", _Api.languages),
-        _route("/download_file/{token}", _Api.download_file),
-        _route("/frontend/settings", _Api.frontend_settings),
-        _route("/health", _Api.libretranslate_health),
+        _route("/languages", Api.languages),
+        _route("/download_file/{token}", Api.download_file),
+        _route("/frontend/settings", Api.frontend_settings),
+        _route("/health", Api.libretranslate_health),
     ]
     app = Starlette(
         routes=routes,
@@ -550,111 +543,5 @@ def _http():
         },
     )
     app.router.redirect_slashes = False
+    app.state.api = api
     return app
-
-
-async def _alive(request):
-    return PlainTextResponse("ok\n")
-
-
-class _Waiting:
-    """Answers 503 to everything except `/healthz`, before and after the model is there.
-
-    Args:
-        message: What clients are told.
-    """
-
-    def __init__(self, message: str):
-        self.message = message
-
-
-async def _refused(request):
-    waiting: Any = serve.get_replica_context().servable_object
-    error = f"{waiting.message}: send this again later"
-    return JSONResponse({"error": error}, 503, {"retry-after": str(RETRY_SECONDS)})
-
-
-def _deployment(app, answering):
-    # Both deployments have one name: the model's replaces the waiting one.
-    return serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(app)(answering))
-
-
-Server: Any = _deployment(_http(), _Api)
-_METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
-
-
-def _waiting():
-    any_path = Route("/{path:path}", _refused, methods=_METHODS)
-    return Starlette(routes=[Route("/healthz", _alive), any_path])
-
-
-Waiting: Any = _deployment(_waiting(), _Waiting)
-
-
-def _limits(max_ongoing):
-    """Returns options of a deployment whose replicas take some requests and refuse others."""
-    return {
-        "max_ongoing_requests": max_ongoing,
-        "max_queued_requests": _WAITING,
-        "backpressure_config": BackpressureConfig(retry_after_s=_FULL_SECONDS),
-    }
-
-
-def build_waiting(message: str) -> serve.Application:
-    """Builds an application that answers 503 with a message.
-
-    The application of `build` replaces it when it is ready, and is replaced by it at the end.
-    """
-    return Waiting.options(
-        ray_actor_options={"num_cpus": 0},
-        graceful_shutdown_wait_loop_s=0.1,
-        graceful_shutdown_timeout_s=1,
-        **_limits(_MAX_REFUSED),
-    ).bind(message)
-
-
-def build(
-    options: ServerOptions,
-    progress_file: str | None = None,
-    export: ServedExport | None = None,
-    files_folder: str | None = None,
-) -> serve.Application:
-    """Builds the application.
-
-    A later deployment under the same name, by `serve deploy`, starts new replicas next to the old
-    ones. The old replicas answer until the new ones are warm, and also if these fail to start.
-
-    Args:
-        options: Options of the server.
-        progress_file: Path of a file that replicas append their progress to, until they are ready.
-        export: The export, by default `served_export(options)`.
-        files_folder: Folder for translated files, which all replicas reach; by default each replica
-            has a folder of its own.
-
-    Raises:
-        InputError: The export does not exist.
-    """
-    export = export or served_export(options)
-    try:
-        digest = digest_of(export.folder, files_of(export.folder))
-    except OSError as error:
-        raise InputError(f"{export.path}: cannot be read: {error.strerror}.") from None
-    scaling: dict[str, Any] = {"num_replicas": options.replicas}
-    if options.replicas == "auto":
-        scaling["autoscaling_config"] = {
-            "min_replicas": 1,
-            "max_replicas": options.max_replicas,
-            # More requests than full batches in all threads need another replica.
-            "target_ongoing_requests": options.threads * options.max_batch_size,
-        }
-    deployment = Server.options(
-        ray_actor_options={"num_cpus": options.replica_cpus},
-        health_check_period_s=1,
-        health_check_timeout_s=30,
-        graceful_shutdown_wait_loop_s=0.1,
-        graceful_shutdown_timeout_s=options.request_timeout + 5,
-        max_constructor_retry_count=1,
-        **_limits(options.max_ongoing + options.max_queue),
-        **scaling,
-    )
-    return deployment.bind(export, digest, options, progress_file, files_folder)

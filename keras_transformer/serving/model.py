@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.inputs import parts_of
 from keras_transformer.errors import InputError
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.serving.protocol import DEFAULT, Rejection, shortest_decimal
@@ -174,7 +175,8 @@ class Model:
         texts = self._translator.in_steps([row["text"] for row in rows], check, **options)
         # As in TensorFlow Serving, which knows no other way.
         rows = _rows_of(name, texts.texts, {"long_input": "truncate", **texts.options})
-        return Work(rows, texts.after)
+        rows, joined = _in_parts(self.engine, rows, check)
+        return Work(rows, lambda translations: texts.after(joined(translations)))
 
     def translator(self, submit: Callable[[list[Row]], list[Translation]]) -> "Translator":
         """Returns a translator whose sentences share the batches of all requests.
@@ -328,7 +330,8 @@ class _InBatches:
         return getattr(self._engine, name)
 
     def translate(self, texts, **options):
-        return self._submit(_rows_of(DEFAULT, texts, options))
+        rows, joined = _in_parts(self._engine, _rows_of(DEFAULT, texts, options))
+        return joined(self._submit(rows))
 
 
 def _rows_of(name, texts, options):
@@ -345,6 +348,34 @@ def _rows_of(name, texts, options):
         (key, {"text": text, **dict(zip(per_text, values_of_text, strict=True))})
         for text, values_of_text in zip(texts, values, strict=True)
     ]
+
+
+def _in_parts(engine, rows, check=lambda: None):
+    """Splits the texts that the engine would split, so that others need not wait for all parts.
+
+    Returns the rows, and a function that joins the translations of their parts.
+    """
+    languages, parts = engine.languages, []
+    added = 0 if languages is None else languages.num_added
+    for key, row in rows:
+        check()
+        texts = [row.get("text", "")]
+        # Nothing is split by another rule: seeds, prefixes and phrases are of a whole text.
+        is_split = ("long_input", "split") in key[1] and row.keys() <= {"text", *LANGUAGE_OPTIONS}
+        # A token has a byte at least.
+        if is_split and len(texts[0].encode()) + added >= engine.max_source_length:
+            tokenizer = engine.source_tokenizer
+            texts = parts_of(texts[0], tokenizer, engine.max_source_length - added)
+        parts.append([(key, {**row, "text": text}) for text in texts])
+
+    def joined(translations):
+        following = iter(translations)
+        return [
+            Translation.joined(list(itertools.islice(following, len(rows_of_text))))
+            for rows_of_text in parts
+        ]
+
+    return list(itertools.chain.from_iterable(parts)), joined
 
 
 class Work(NamedTuple):

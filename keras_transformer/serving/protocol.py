@@ -404,7 +404,7 @@ def check_same_site(method: str, headers: Any, hosts: set[str] | None) -> None:
     if site not in ("", "same-origin", "none") or is_foreign:
         raise Rejection(403, "Sent by a page of another site")
     if "upgrade" in headers:
-        # Ray's proxy loses the body of such a request.
+        # The parser of HTTP drops the body of such a request.
         raise Rejection(400, "Expected a request without an Upgrade header")
 
 

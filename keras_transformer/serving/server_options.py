@@ -11,9 +11,6 @@ from keras_transformer.files import MANIFEST
 from keras_transformer.options import CheckedOptions, option
 from keras_transformer.reading import expanded_path
 
-MAX_REQUESTS = "KERAS_TRANSFORMER_MAX_REQUESTS"
-"""Environment variable of Ray's proxy: maximum number of requests that it passes on at a time."""
-
 
 def _checked_languages(languages):
     if languages is not None:
@@ -72,20 +69,7 @@ class ServerOptions(CheckedOptions):
         "placeholders: URLs, e-mail addresses and placeholders; html: tags too",
         strict=None,
     )
-    replicas: pydantic.PositiveInt | Literal["auto"] = option(
-        1,
-        "number of processes with the model; auto: Ray scales them with the load",
-        expected="a positive integer, or auto",
-        strict=None,
-    )
-    max_replicas: int = _count(4, "maximum number of processes with replicas=auto")
-    replica_cpus: float = _number(
-        0.0,
-        "number of CPUs that Ray reserves per replica; 0 reserves none, so that a new deployment "
-        "loads while the old one runs",
-        0,
-    )
-    threads: int = _count(2, "number of threads of a replica, and of its parallel batches")
+    threads: int = _count(2, "number of threads of a process, and of its parallel batches")
     max_batch_size: int = _count(
         32, "maximum number of sentences per batch; a SavedModel has a limit of its own"
     )
@@ -94,20 +78,15 @@ class ServerOptions(CheckedOptions):
     )
     # With EOS it is a padded length of a SavedModel: one more token would add a third to the start.
     warm_up_tokens: int = _number(
-        47, "maximum length of sources, in tokens, that are compiled before a replica is ready", 0
+        47, "maximum length of sources, in tokens, that are compiled before a process is ready", 0
     )
     warm_up_signatures: str = option(
         "serving_default",
-        "signatures that are compiled before a replica is ready, separated by commas",
+        "signatures that are compiled before a process is ready, separated by commas",
     )
 
     max_ongoing: int = _count(
-        256, "maximum number of requests that a replica holds; further requests get 503"
-    )
-    max_queue: int = _count(
-        512,
-        "maximum number of further requests that a replica takes at a time, to refuse them and to "
-        "answer health checks; beyond it Ray's proxy refuses",
+        256, "maximum number of requests that a process holds; further requests get 503"
     )
     max_body_bytes: int = _count(1 << 20, "maximum bytes of a request; a longer request gets 413")
     max_sentences: int = _count(
@@ -134,9 +113,7 @@ class LocalOptions(CheckedOptions):
 
     host: str = option("127.0.0.1", "address to listen on, 0.0.0.0 for every network")
     port: int = _number(8501, "port to listen on, 0 for a free one", 0, 65535)
-    metrics_port: int = _number(
-        0, "port of Ray's metrics for Prometheus, on all networks; 0 for a free one", 0, 65535
-    )
+    processes: int = _count(1, "number of processes with the model")
 
 
 class ServedExport(NamedTuple):

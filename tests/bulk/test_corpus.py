@@ -58,8 +58,8 @@ def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_worker_and_a_killed_command_lose_nothing(light, left_behind, tmp_path):
-    pytest.importorskip("ray.data", reason="comes with the extra [serve]")
-    psutil = pytest.importorskip("psutil", reason="comes with the extra [serve]")
+    pytest.importorskip("ray.data", reason="comes with the extra [cluster]")
+    psutil = pytest.importorskip("psutil", reason="comes with the extra [test]")
     output = tmp_path / "out"
     texts = {"a.txt": [" ".join(words) for words in itertools.product(WORDS, repeat=3)] * 4}
     texts["b.txt"] = [text if i % 3 else "" for i, text in enumerate(texts["a.txt"][:23])]

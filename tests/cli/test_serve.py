@@ -21,20 +21,22 @@ def test_every_option_of_the_server_is_an_option_of_the_command():
 
 
 def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path, capsys):
-    calls, name = [], "keras_transformer.serving.local.serve_here"
+    calls, name = [], "keras_transformer.serving.serve_here"
     monkeypatch.setattr(name, lambda *values: calls.append(values))
     command = ["serve", "--model", "m", "--max-batch-size", "7"]
-    assert run([*command, "--set", "batch_wait_ms=1.5", "--set", "max_queue=3"]) == 0
-    options = ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5, max_queue=3)
+    assert run([*command, "--set", "batch_wait_ms=1.5", "--set", "max_sentences=3"]) == 0
+    options = ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5, max_sentences=3)
     assert calls == [(options, LocalOptions())]
-    assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
-    assert "`--replicas` must be a positive integer, or auto" in capsys.readouterr().err
+    assert run(["serve", "--model", "m", "--processes", "0"]) == 2
+    assert "`--processes` must be a positive integer" in capsys.readouterr().err
 
 
 def test_serve_run_may_give_every_option_as_text():
     texts = {"threads": "4", "replicas": "auto", "batch_wait_ms": "1.5", "version": "2"}
-    options = ServerOptions.model_validate({"model": "m", **texts})  # As Ray makes them.
-    typed = ServerOptions(model="m", threads=4, replicas="auto", batch_wait_ms=1.5, version=2)
+    from keras_transformer.cluster import ClusterOptions
+
+    options = ClusterOptions.model_validate({"model": "m", **texts})  # As Ray makes them.
+    typed = ClusterOptions(model="m", threads=4, replicas="auto", batch_wait_ms=1.5, version=2)
     assert options == typed
 
 

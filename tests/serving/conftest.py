@@ -1,14 +1,11 @@
-"""A server that the tests of a process share, and its application without Ray."""
-
-import types
+"""A server in processes of its own, and its application in the process of the tests."""
 
 import pytest
-from live_server import LIMITS, RARE_LIMITS, Server, save_model
+from live_server import LIMITS, RARE_LIMITS, InProcess, Server, fake_export, save_model
 from upper_case import Engine
 
 from keras_transformer import Translator
 from keras_transformer.files import MANIFEST
-from keras_transformer.reading import digest_of
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model
 from keras_transformer.serving.server_options import served_export
@@ -23,17 +20,27 @@ def toy(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(toy, tmp_path_factory):
-    """A server that the tests of a file share."""
-    pytest.importorskip("ray", reason="comes with the extra [serve]")
-    command = ["-m", "keras_transformer", "serve", f"--model={toy}", "--port=0"]
-    command += [f"--{name}={value}" for name, value in LIMITS.items()]
-    command += [f"--set={name}={value}" for name, value in RARE_LIMITS.items()]
-    running = Server(command, tmp_path_factory.mktemp("server") / "log")
-    # The replica that answers 503 is to be gone.
-    running.wait(lambda: running.is_ready() and len(running.replicas()) == 1)
+def server(tmp_path_factory):
+    """A server of two processes that the tests of a file share."""
+    pytest.importorskip("uvicorn", reason="comes with the extra [serve]")
+    model = fake_export(tmp_path_factory.mktemp("models") / "toy")
+    running = Server(model, tmp_path_factory.mktemp("server") / "log", processes=2, **LIMITS)
+    running.wait(lambda: running.log.count("answers after") == 2)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def client(toy):
+    """A client of the application with the small model."""
+    app = pytest.importorskip("keras_transformer.serving.app", reason="comes with [serve]")
+    testclient = pytest.importorskip("starlette.testclient")
+    values = {name.replace("-", "_"): value for name, value in LIMITS.items()}
+    options = ServerOptions(model=str(toy), **values, **RARE_LIMITS)
+    application = app.application(app.Api(served_export(options), options))
+    arguments = {"base_url": "http://localhost", "raise_server_exceptions": False}
+    with testclient.TestClient(application, **arguments) as test_client:
+        yield InProcess(test_client)
 
 
 @pytest.fixture
@@ -49,18 +56,19 @@ def load(monkeypatch):
 
 @pytest.fixture
 def app_of(load, tmp_path, monkeypatch):
-    """`app_of(engine, **options)`: the ASGI application of an engine, without Ray."""
-    app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
+    """`app_of(engine, **options)`: the application of an engine.
+
+    Its process does not end when a thread hangs; `app_of.ends` counts how often it would.
+    """
+    app = pytest.importorskip("keras_transformer.serving.app", reason="comes with [serve]")
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / MANIFEST).write_text("{}")
-    context = types.SimpleNamespace()
-    monkeypatch.setattr(app.serve, "get_replica_context", lambda: context)
+    monkeypatch.setattr(app, "end_process", lambda: app_of.ends.append(1))
 
     def app_of(engine=None, **options):
         load(engine or Engine())
         options = ServerOptions(model=str(tmp_path / "toy"), **options)
-        export = served_export(options)
-        context.servable_object = app._Api(export, digest_of(export.folder), options)
-        return app._http()
+        return app.application(app.Api(served_export(options), options))
 
+    app_of.ends = []
     return app_of

@@ -16,15 +16,16 @@ import time
 import types
 
 from keras_transformer.export.signature import SAMPLING_INPUTS
-from keras_transformer.files import FORMAT_VERSION
+from keras_transformer.files import FORMAT_VERSION, MANIFEST
 
+FAKE = pathlib.Path(__file__).with_name("fake_serve.py")
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _BUSY_STEPS = 100_000  # about a second
 WORDS = "a man ran rat mat sat tram start stars arms".split()  # of `light`, a model of few letters
 LIMITS = {"max-text-characters": 2000, "max-ongoing": 24, "max-batch-size": 8}
-LIMITS |= {"languages": "en-fr", "request-timeout": 30}
+LIMITS |= {"languages": "en-fr", "request-timeout": 10}
 RARE_LIMITS = {"max_body_bytes": 200_000, "max_sentences": 50, "max_answer_bytes": 200_000}
-RARE_LIMITS |= {"max_queue": 10, "batch_timeout": 4, "warm_up_tokens": 3}
+RARE_LIMITS |= {"batch_timeout": 4, "warm_up_tokens": 3}
 
 
 def save_model(folder, endless_text="endless"):
@@ -99,6 +100,13 @@ def save_model(folder, endless_text="endless"):
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))
 
 
+def fake_export(folder, **manifest):
+    """Makes an export for `fake_serve.py`."""
+    folder.mkdir(parents=True)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
 def end_with_parent():
     """Lets Linux send a server SIGTERM when the tests that started it end, however they end."""
     with contextlib.suppress(AttributeError, OSError):
@@ -119,6 +127,21 @@ def wait_for(condition, seconds=300, log=str):
         time.sleep(0.1)
 
 
+def error_of(answer, status):
+    """The message of an answer that must be an error."""
+    assert answer.status == status, (answer.status, answer.body[:300])
+    assert set(answer.json) == {"error"}
+    assert "\n" not in answer.json["error"]
+    return answer.json["error"]
+
+
+def translations_of(answer):
+    """The translations of a list of texts, in either protocol."""
+    if "translatedText" in answer.json:
+        return answer.json["translatedText"]
+    return answer.json["outputs"]["translation"]
+
+
 class Client:
     """Asks a server.
 
@@ -131,16 +154,13 @@ class Client:
         self.port, self.url = port, url
 
     def request(self, method, path, body=None, headers=()):
-        """The status, the headers and the body of one answer."""
+        """The answer to one request."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
             content = answer.read()
-            is_json = answer.headers["content-type"] == "application/json"
-            parsed = json.loads(content) if is_json and content else None
-            fields = {"headers": answer.headers, "body": content, "json": parsed}
-            return types.SimpleNamespace(status=answer.status, **fields)
+            return as_answer(answer.status, answer.headers, content)
 
     def get(self, path):
         return self.request("GET", path)
@@ -174,23 +194,53 @@ class Client:
         return answer.json["outputs"]["translation"]
 
 
+class InProcess(Client):
+    """Asks an application, by a client of Starlette's."""
+
+    def __init__(self, test_client):
+        super().__init__(None)
+        self._client = test_client
+
+    def request(self, method, path, body=None, headers=()):
+        answer = self._client.request(method, path, content=body, headers=dict(headers))
+        return as_answer(answer.status_code, answer.headers, answer.content)
+
+
+def as_answer(status, headers, body):
+    """The status, the headers, the body and its JSON, if it is that."""
+    is_json = headers["content-type"] == "application/json"
+    fields = {"headers": headers, "body": body, "json": json.loads(body) if is_json else None}
+    return types.SimpleNamespace(status=status, **fields)
+
+
 class Server(Client):
-    """`keras-transformer serve` in a process of its own, once it has told its address.
+    """`fake_serve.py serve` in processes of its own, once it has told its address.
 
     Args:
-        command: Arguments of Python.
+        model: Folder of the model.
         log: Path of a file for its messages.
+        program: What Python runs.
+        rare: Options of the command for `--set`.
+        options: Other options.
     """
 
-    def __init__(self, command, log, **environment):
+    def __init__(self, model, log, program=(str(FAKE),), rare=RARE_LIMITS, **options):
         self._log = log
-        environment["PYTHONPATH"] = str(pathlib.Path(__file__).parents[2])
+        paths = map(str, FAKE.parents[:3])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        command = [sys.executable, *program, "serve", f"--model={model}"]
+        command += ["--port=0", *(f"--{name}={value}" for name, value in options.items())]
+        command += [f"--set={name}={value}" for name, value in rare.items()]
         with open(log, "wb") as file:
-            options = {"process_group": 0, "preexec_fn": end_with_parent}
-            options |= {"stdout": subprocess.PIPE, "stderr": file}
-            environment = {**os.environ, **environment}
-            self.process = subprocess.Popen([sys.executable, *command], env=environment, **options)
-        self.wait(lambda: "metrics at" in self.log)
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                process_group=0,
+                preexec_fn=end_with_parent,
+                stdout=subprocess.PIPE,
+                stderr=file,
+            )
+        self.wait(lambda: re.search(r"/v1/models/\w+\n", self.log))
         address = re.search(r"http://127.0.0.1:(\d+)(/v1/models/\w+)", self.log)
         super().__init__(int(address[1]), address[2])
 
@@ -207,9 +257,9 @@ class Server(Client):
 
         wait_for(is_true, seconds, lambda: self.log)
 
-    def replicas(self):
-        """Process ids of the replicas."""
-        return processes_below(self.process.pid, "ServeReplica:toy:Server")
+    def workers(self):
+        """Ids of the processes with a model."""
+        return processes_below(self.process.pid, "spawn_main")
 
     def stop(self):
         """SIGTERM; the exit code and what was written to stdout."""

@@ -1,4 +1,4 @@
-"""The application without Ray: what its routes answer, and where they work."""
+"""The application: what its routes answer, and where they work."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ import time
 import types
 
 import pytest
+from fakes import FakeTokenizer
 from upper_case import Engine
 
 from keras_transformer.errors import InputError
@@ -550,13 +551,33 @@ def test_a_fault_of_the_server_is_json(app_of):
     assert answer.status_code == 500 and "log" in answer.json()["error"]
 
 
-def test_before_and_after_the_model_every_path_says_to_come_again_later(monkeypatch):
-    app = pytest.importorskip("keras_transformer.serving.app", reason="needs Ray")
-    waiting = app._Waiting("The model is being loaded")
-    context = types.SimpleNamespace(servable_object=waiting)
-    monkeypatch.setattr(app.serve, "get_replica_context", lambda: context)
-    for method, path in (("GET", "/"), ("POST", PREDICT), ("GET", "/readyz"), ("PUT", "/x/y")):
-        answer = ask(app._waiting(), method, path)
-        assert answer.status_code == 503 and answer.headers["retry-after"] == "5"
-        assert answer.json() == {"error": "The model is being loaded: send this again later"}
-    assert ask(app._waiting(), "GET", "/healthz").status_code == 200
+def test_a_text_of_250000_characters_without_a_sentence_end_delays_no_neighbour(app_of):
+    read = []
+
+    class Slow(Engine):
+        max_source_length, source_tokenizer = 50, FakeTokenizer(tag_ids=(), vocabulary_size=0)
+
+        def translate(self, texts, **options):
+            lengths = [len(text.split()) + 1 for text in texts]  # with EOS
+            assert max(lengths) <= 50
+            words = sum(lengths) - len(texts)
+            read.append(words)
+            time.sleep(words / 20_000)  # The long text takes 2.5 seconds.
+            return super().translate(texts, **options)
+
+    app = app_of(Slow(), languages="en-fr", threads=1)
+    text = "word " * 50_000
+    fields = {"q": text, "source": "en", "target": "fr"}
+    read.clear()
+
+    async def talk(client):
+        long = asyncio.create_task(client.post(TRANSLATE, json=fields))
+        while sum(read) < 5_000 and not long.done():
+            await asyncio.sleep(0.01)
+        neighbour = await client.post(PREDICT, json={"instances": ["a"]})
+        at = sum(read)
+        return neighbour.status_code, at, (await long).json()["translatedText"]
+
+    status, at, translation = with_client(app, talk)
+    assert status == 200 and at < 15_000
+    assert translation.split() == ["WORD"] * 50_000 and max(read) <= 32 * 50

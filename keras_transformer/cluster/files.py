@@ -3,17 +3,32 @@
 import contextlib
 import logging
 import os
+import secrets
+import signal
+import tempfile
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from keras_transformer.bulk.chunks import Worker, chunks_of
 from keras_transformer.bulk.options import BulkOptions
-from keras_transformer.errors import InputError
-from keras_transformer.ray_here import check_ray, private_ray
+from keras_transformer.errors import InputError, require
+from keras_transformer.files import temporary_folder
 
 _STORE_BYTES = 256 * 2**20
 _MAX_FAILURES = 3  # Number of times that a chunk is tried, because a worker may end.
+_STOP_SECONDS = 30
+# Ray reads its settings while it is imported.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray gives its workers low priority (15): any other program would starve them.
+    "RAY_worker_niceness": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+}
 
 
 @contextlib.contextmanager
@@ -46,9 +61,7 @@ def _ray(address, cpus):
     """Returns a context in which Ray is started on this machine, or connected to a cluster."""
     if address is None:
         return private_ray(cpus, _STORE_BYTES)
-    check_ray()
-    import ray
-
+    ray = require("ray", "Ray", "cluster")
     try:
         return ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises no narrower class.
@@ -86,3 +99,50 @@ def _rows(files, chunk_lines, worker, workers):
         max_task_retries=_MAX_FAILURES - 1,
     )
     return translated.iter_rows()
+
+
+@contextlib.contextmanager
+def private_ray(cpus: int, store_bytes: int) -> Iterator[None]:
+    """Starts Ray on this machine for the context, for only this user.
+
+    It listens on 127.0.0.1, sends no usage data and has no dashboard. Only this user can read its
+    folder, which is removed at the end. A token keeps other users from submitting work.
+
+    Args:
+        cpus: Number of CPUs that Ray assigns.
+        store_bytes: Size of the object store.
+
+    Raises:
+        InputError: Ray is not installed, or cannot be started.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    ray = require("ray", "Ray", "cluster")
+    # Short, because a socket's path may have only 107 bytes. Ray opens its own folder to all users.
+    start = Path(tempfile.gettempdir(), "kt-ray-")
+    with temporary_folder(start) as folder:
+        # Ray's processes inherit it: only the driver reacts to a signal to the process group.
+        stop_signals = {signal.SIGTERM, signal.SIGINT}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=store_bytes,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(folder / "ray"),
+            )
+        except Exception as error:  # Ray raises no narrower class.
+            raise InputError(f"Ray cannot be started: {error}") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            yield
+        finally:
+            # In a thread, because Ray waits for a minute if its processes have been killed.
+            thread = threading.Thread(target=ray.shutdown, daemon=True)
+            thread.start()
+            thread.join(_STOP_SECONDS)
