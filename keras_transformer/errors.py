@@ -6,6 +6,7 @@ import errno
 import importlib
 import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -90,8 +91,10 @@ def writing(path: str | os.PathLike, temporary: str | os.PathLike = "") -> Itera
     except Exception as error:
         if not (hasattr(error, "error_code") or type(error).__name__ == "SafetensorError"):
             raise
-        # TensorFlow: `variables/part-0; No space left on device [Op:SaveV2]`
-        number, text = errno.EIO, first_line(error).partition(" [Op:")[0].rpartition("; ")[2]
+        # TensorFlow: `variables/part-0; No space left on device [Op:SaveV2]`; safetensors:
+        # `Error while serializing: I/O error: No space left on device (os error 28) at path "x"`
+        text = re.sub(r'^.*(; |I/O error: )|( \[Op:| at path ").*$', "", first_line(error))
+        number = errno.EIO
     raise OSError(number, text, os.fspath(path))
 
 

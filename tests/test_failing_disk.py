@@ -52,8 +52,10 @@ COMMANDS = {
     "evaluate": ["evaluate", *RUN, "--source", TEXTS, "--reference", TEXTS, *OUTPUT],
     "inspect": ["inspect", *RUN, "--text", "a cat", *OUTPUT],
 }
-for name in "saved_model", "litert", "web", "ctranslate2", "marian", "hugging_face", "argos":
-    COMMANDS[name] = ["export", *RUN, "--samples", TEXTS, *OUTPUT, "--format", name]
+TRAINED = {"hugging_face", "argos", "web"}  # They do not take the imported model.
+for name in "saved_model", "litert", "ctranslate2", "marian", *sorted(TRAINED):
+    run = ["--model", "{inputs}/trained"] if name in TRAINED else RUN
+    COMMANDS[name] = ["export", *run, "--samples", TEXTS, *OUTPUT, "--format", name]
 COMMANDS["argos"] += ["--languages", "en-eo"]
 QUICK = ["save_model", "clean"]
 SLOW = COMMANDS.keys() - QUICK if "FAILING_CALLS" in os.environ else ["import", "shortlist"]
@@ -189,10 +191,14 @@ def inputs(tmp_path_factory):
 
 @pytest.fixture
 def disk(name, tmp_path, library, inputs):
-    if name not in (*QUICK, "import") and not (inputs / "run").exists():
-        from keras_transformer.cli.main import run
+    from keras_transformer.cli.main import run
 
-        assert run(["import", str(TOY), "--output", str(inputs / "run")]) == 0
+    commands = {"run": ["import", str(TOY)], "trained": ["train", str(inputs / "recipe.yaml")]}
+    needed = f"{COMMANDS[name]}{'{inputs}/run' if name == 'shortlist' else ''}"
+    for folder, command in commands.items():
+        output = inputs / folder
+        if f"{{inputs}}/{folder}" in needed and not output.exists():
+            assert run([*command, "--output", str(output)]) == 0
     disk = Disk(name, tmp_path, library, inputs)
     yield disk
     disk.close()
