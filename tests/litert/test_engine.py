@@ -72,6 +72,18 @@ def test_interpreters_have_the_threads_of_their_calls_and_are_kept(
     assert loaded == [2, 1, 3, 2]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pairs_of_any_lengths_are_aligned_as_by_the_trained_model(litert_report, engine, threads):
+    exported, rng = LiteRTEngine(litert_report.folder), np.random.default_rng(3)
+    lengths = [(13, 1), (2, 17), (13, 17), (1, 1), (5, 3), (3, 5), (7, 7)] * 2
+    pairs = [[[*rng.integers(4, 50, size - 1), 2] for size in pair] for pair in lengths]
+    expected = engine.align(pairs, engine.request(alignment=True))
+    received = exported.align(pairs, exported.request(alignment=True, threads=threads))
+    for (source, target), one, other in zip(lengths, expected, received, strict=True):
+        assert other.shape == (target, source)
+        np.testing.assert_allclose(other, one, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_each_batch_at_once_has_an_interpreter_of_its_own(litert_report, texts, calls):
     engine = LiteRTEngine(litert_report.folder)
