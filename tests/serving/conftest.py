@@ -33,8 +33,10 @@ def server(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(toy):
     """A client of the application with the small model."""
-    app = pytest.importorskip("keras_transformer.serving.app", reason="comes with [serve]")
-    testclient = pytest.importorskip("starlette.testclient")
+    app = pytest.importorskip(
+        "keras_transformer.serving.app", reason="comes with the extra [serve]"
+    )
+    testclient = pytest.importorskip("starlette.testclient", reason="comes with the extra [test]")
     values = {name.replace("-", "_"): value for name, value in LIMITS.items()}
     options = ServerOptions(model=str(toy), **values, **RARE_LIMITS)
     application = app.application(app.Api(served_export(options), options))
@@ -60,7 +62,9 @@ def app_of(load, tmp_path, monkeypatch):
 
     Its process does not end when a thread hangs; `app_of.ends` counts how often it would.
     """
-    app = pytest.importorskip("keras_transformer.serving.app", reason="comes with [serve]")
+    app = pytest.importorskip(
+        "keras_transformer.serving.app", reason="comes with the extra [serve]"
+    )
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / MANIFEST).write_text("{}")
     monkeypatch.setattr(app, "end_process", lambda: app_of.ends.append(1))

@@ -34,7 +34,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.serving import LocalOptions, ServerOptions
 
 psutil = pytest.importorskip("psutil", reason="comes with the extra [test]")
-server_module = pytest.importorskip("keras_transformer.serving.server", reason="comes with [serve]")
+server_module = pytest.importorskip(
+    "keras_transformer.serving.server", reason="comes with the extra [serve]"
+)
 pytestmark = pytest.mark.slow
 
 PREDICT, TRANSLATE = "/v1/models/toy:predict", "/translate"

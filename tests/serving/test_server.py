@@ -11,7 +11,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.serving import LocalOptions, ServerOptions
 from keras_transformer.serving.server_options import ServedExport
 
-server = pytest.importorskip("keras_transformer.serving.server", reason="comes with [serve]")
+server = pytest.importorskip(
+    "keras_transformer.serving.server", reason="comes with the extra [serve]"
+)
 
 
 HOSTS = [("127.0.0.2", None, None), ("localhost", None, None), ("0.0.0.0", None, "*")]
