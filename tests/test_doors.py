@@ -68,7 +68,7 @@ decoding/test_selection.py::test_rows_of_each_sentence_are_its_own
 engine/test_scheduler.py::test_batches_that_are_decoded_at_once_change_nothing
 training/test_optimizer.py::test_the_norm_is_that_of_the_gradient_before_it_is_clipped
 training/test_recipe.py::test_null_removes_a_key_of_the_recipe
-training/test_recipe.py::test_the_shipped_recipes_are_recipes
+training/test_recipe.py::test_the_shipped_recipes_are_recipes_with_the_learning_rates_of_their_models
 """.split()
 # Each tree has a process of its own, a fork of one that has loaded the slow libraries. `tested` is
 # the tree whose tests run.
