@@ -36,6 +36,7 @@ from keras_transformer.errors import InputError
 _OUTSTANDING = 10_000  # requests without an answer
 _MEMORY_EVERY_SECONDS = 10.0
 _SERVE = [sys.executable, "-m", "keras_transformer", "serve"]
+_ADDRESS = re.compile(r"(http://[^/\s]+)(/v1/models/\S+)")
 # The application as a deployment of Ray Serve here, which tells its address as `serve` does.
 _RAY = """
 import os, signal, sys
@@ -298,9 +299,8 @@ def _served(command):
                 if server.poll() is not None:
                     raise InputError(log_text[-2000:])
                 time.sleep(0.2)
-            url = re.search(r"http://\S+", log_text)
-            assert url is not None
-            yield _Served(server, url[0], round(time.monotonic() - start, 1))
+            seconds = round(time.monotonic() - start, 1)
+            yield _Served(server, "".join(_ADDRESS.findall(log_text)[0]), seconds)
         finally:
             server.terminate()
             server.wait()
@@ -331,6 +331,8 @@ def compare(
             load(server.url, text, seconds=seconds)
             for count in clients:
                 figures = load(server.url, text, clients=count, seconds=seconds).figures
+                if list(figures["statuses"]) != ["200"]:
+                    raise InputError(f"All must be answered. Received: {figures['statuses']}.")
                 row[f"requests/s, {count} clients"] = figures["sentences_per_second"]
             process = psutil.Process(server.process.pid)
             members = [process, *process.children(recursive=True)]
@@ -343,9 +345,9 @@ def compare(
 
 def _is_ready(log_text):
     """Asks the server that printed its address."""
-    address = re.search(r"http://[^/\s]+", log_text)
+    address = _ADDRESS.search(log_text)
     try:
-        return bool(address) and urllib.request.urlopen(f"{address[0]}/readyz").status == 200
+        return bool(address) and urllib.request.urlopen(f"{address[1]}/readyz").status == 200
     except urllib.error.URLError:
         return False
 
