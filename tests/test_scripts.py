@@ -123,18 +123,20 @@ def test_a_request_waits_for_the_server_and_is_sent_again_after_503(monkeypatch)
 
         def answer(self, content):
             self.send_response(next(statuses))
-            self.send_header("Retry-After", "0")
+            self.send_header("Retry-After", "7")
             self.end_headers()
             self.wfile.write(json.dumps(content).encode())
 
         def log_message(self, *_):
             pass
 
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    pauses = []
+    monkeypatch.setattr("time.sleep", pauses.append)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/v1/models/translator"
         assert call("export/serve_request.py", url, "one", "two") == "ONE\nTWO\n"
+        assert pauses == [1, 7]  # The first one is for a server that is not ready.
         with pytest.raises(ValueError, match="no such field"):
             script = runpy.run_path(str(ROOT / "export" / "serve_request.py"))
             script["translate"](url, ["one"], markup="xml")

@@ -6,12 +6,13 @@ from keras_transformer.errors import InputError
 
 
 def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch):
-    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
-    clock = iter(range(100))
+    pauses, clock = [], iter(range(100))
+    monkeypatch.setattr(measure.time, "sleep", pauses.append)
     monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock) ** 2)
     order = []
     seconds = in_turns({name: lambda name=name: order.append(name) for name in "abc"}, 2)
     assert order == ["a", "b", "c", "b", "c", "a"]
+    assert len(pauses) == 6 and all(0.01 < pause < 1 for pause in pauses)
     # Each call reads the clock twice: 1² - 0², 3² - 2², 5² - 4², ...
     assert seconds == {"a": [1, 21], "b": [5, 13], "c": [9, 17]}
 

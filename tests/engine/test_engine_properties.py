@@ -1,6 +1,7 @@
 """What `Engine` makes of the results of a runtime, over combinations of options."""
 
 import dataclasses
+import functools
 import itertools
 import warnings
 
@@ -300,26 +301,48 @@ def test_the_language_of_another_text_does_not_change_a_texts_limit(order):
 _OPTIONS = [field.name for field in dataclasses.fields(DecodingOptions)]
 _OPTIONS += ["alignment", "long_input", "batch_size", "target_prefixes", "phrases", "glossary"]
 _OPTIONS += ["glossary_by", "markup", "tag", "source_language", "target_language"]
-_VALUES = [5, -1, 2**40, 1.5, float("nan"), True, "7", b"7", object(), {}, {1: 2}, {"5": "6"}]
+_VALUES = [5, -1, 2**40, 0.5, float("nan"), True, "7", b"7", object(), {}, {1: 2}, {"5": "6"}]
 _VALUES += [(), [5, 6], ["gnmt"], [["8"]], [None], {7}, np.float32(0), np.array(True)]
-_VALUES += [np.array([5, 6]), np.array([[1.5]]), np.array("7")]
+_VALUES += [np.array([5, 6]), np.array([[1.5]]), np.array("7"), "marian", "split", "html"]
+_FLAGS = [True, np.array(True)]
+_TAKEN = {
+    **dict.fromkeys("beam_size min_length max_length no_repeat_ngram_size".split(), [5]),
+    **dict.fromkeys(["n_best", "top_k", "batch_size"], [5]),
+    **dict.fromkeys(["length_penalty", "word_penalty"], [5, 0.5, np.float32(0)]),
+    **dict.fromkeys(["max_length_ratio", "min_length_ratio"], [5, 2**40, 0.5, np.float32(0)]),
+    **dict.fromkeys("early_stopping shortlist allow_unknown sampling".split(), _FLAGS),
+    **dict.fromkeys(["source_language", "target_language"], [[None]]),
+    **{"length_normalization": ["marian"], "long_input": ["split"], "markup": ["html"]},
+    **{"alignment": [True], "temperature": [5, 2**40, 0.5], "top_p": [0.5], "seed": [5, -1, {7}]},
+    **{"banned_ids": [{}, (), [5, 6], {7}, np.array([5, 6])], "logit_bias": [{}, {1: 2}, ()]},
+    **{"target_prefixes": [{"5": "6"}, ["gnmt"]], "phrases": [[["8"]]], "glossary": [{"5": "6"}]},
+}
+# Scores take an option of a search only with its default.
+_SCORED = {
+    **{name: _TAKEN[name] for name in ("alignment", "batch_size", "early_stopping")},
+    **{name: _TAKEN[name] for name in ("source_language", "target_language")},
+    **dict.fromkeys(["word_penalty", "min_length_ratio"], [np.float32(0)]),
+    **dict.fromkeys(["banned_ids", "logit_bias"], [()]),
+}
 
 
 @pytest.mark.parametrize("markup", [None, "placeholders"])
 @pytest.mark.parametrize("name", _OPTIONS)
-def test_any_value_of_an_option_is_taken_or_refused_in_one_line(name, markup):
-    languages = {"source_language": "en", "target_language": "de"}
+def test_an_option_takes_its_values_and_refuses_others_in_one_line(name, markup):
     engine = _Echo(languages=Languages(_LANGUAGES, "target"))
-    translator = Translator(engine, {"word_penalty": 0.5, "length_normalization": "marian"})
-    for value in _VALUES:
-        for call in (
-            lambda values: translator.translate(["1 2"], **{"markup": markup, **values}),
-            lambda values: translator.score(["1 2"], ["3"], **values),
-        ):
+    values = {"source_language": "en", "target_language": "de"}
+    score = functools.partial(Translator(engine).score, ["1 2"], ["3"], **values)
+    values |= {"markup": markup, "sampling": True, "length_normalization": "marian"}
+    translate = functools.partial(Translator(engine).translate, ["1 2"], **values)
+    for call, expected in ((translate, _TAKEN), (score, _SCORED)):
+        taken = []
+        for value in _VALUES:
             try:
-                call({**languages, name: value})
+                call(**{name: value})
+                taken.append(repr(value))
             except InputError as error:
                 assert "\n" not in str(error) and len(str(error)) < 700
+        assert taken == [*map(repr, expected.get(name, []))]
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(["<de> 1", "2", "<en> 3 4"])])
