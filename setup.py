@@ -92,6 +92,8 @@ TEST = [
     *TOKENIZERS,
     # A client of LibreTranslate's API.
     "libretranslatepy>=2.1.4",
+    # The official client of DeepL's API.
+    "deepl>=1.32.0",
     # Drives the browser that the pages are tested in.
     "websockets>=17.4,<18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.

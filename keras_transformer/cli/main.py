@@ -105,8 +105,9 @@ _COMMANDS = {
     "serve": {
         "serve": (
             "serve an export over HTTP",
-            "Serves an export with TensorFlow Serving's REST protocol and LibreTranslate's API. On "
-            "a cluster: serve run keras_transformer.cluster:build_app model=DIR",
+            "Serves an export with TensorFlow Serving's REST protocol and the APIs of "
+            "LibreTranslate and DeepL. On a cluster: "
+            "serve run keras_transformer.cluster:build_app model=DIR",
             "serve --model exported/en-de",
             "howto/serve.md",
         ),

@@ -1,9 +1,9 @@
 """Serving an export over HTTP (extra `serve`).
 
-`app.py` is an ASGI application: HTTP (TensorFlow Serving's `protocol.py`, and `libretranslate.py`),
-batches (`batcher.py`) and the engine (`model.py`) in one process. `translated_files.py` keeps whole
-files until clients fetch them. `server.py` runs the application in processes on this machine;
-`keras_transformer.cluster` runs it on several machines.
+`app.py` is an ASGI application: HTTP (TensorFlow Serving's `protocol.py`, `libretranslate.py` and
+`deepl.py`), batches (`batcher.py`) and the engine (`model.py`) in one process.
+`translated_files.py` keeps whole files until clients fetch them. `server.py` runs the application
+in processes on this machine; `keras_transformer.cluster` runs it on several machines.
 """
 
 from keras_transformer.errors import require

@@ -29,6 +29,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from keras_transformer.serving.batcher import Batcher
+from keras_transformer.serving.deepl import DeepL, Documents
 from keras_transformer.serving.libretranslate import LibreTranslate, fields_of
 from keras_transformer.serving.model import Model, Row, count_sentences
 from keras_transformer.serving.protocol import (
@@ -152,10 +153,12 @@ class Api:
         self._parser = Parser(self._model.signatures, *limits, self._model.default_options)
         self._libretranslate = LibreTranslate(self._model, options)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
+        self._deepl = DeepL(self._libretranslate, options.max_answer_bytes)
         self._files = TranslatedFiles(files_folder)
+        self._documents = Documents(self._files, options.request_timeout)
         self._readers_of_files = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._readers = concurrent.futures.ThreadPoolExecutor()
-        self._watches: set[asyncio.Task] = set()
+        self._tasks: set[asyncio.Task] = set()  # asyncio itself does not keep them
         # A SavedModel would divide a larger batch into chunks.
         largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
         largest = min(largest, options.max_batch_size)
@@ -197,8 +200,12 @@ class Api:
             return await asyncio.wrap_future(future)
         finally:
             if future.running():
-                self._watches.add(watch := asyncio.create_task(self._watch(future)))
-                watch.add_done_callback(self._watches.discard)
+                self._begin(self._watch(future))
+
+    def _begin(self, work):
+        """Runs a coroutine while requests are answered."""
+        self._tasks.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._tasks.discard)
 
     async def _watch(self, future):
         seconds = self._options.batch_timeout
@@ -329,11 +336,11 @@ class Api:
         finally:
             has_ended.set()
 
-    async def _fields(self, request, max_files=0):
-        """Returns the parameters of a request of LibreTranslate's API, and whether it is long."""
+    async def _fields(self, request, **options):
+        """Returns the parameters of a request by `fields_of`, and whether it is long."""
         body = await _body(request, self._options.max_body_bytes)
         query = request.url.query
-        fields = fields_of(request.headers.get("content-type", ""), query, body, max_files)
+        fields = fields_of(request.headers.get("content-type", ""), query, body, **options)
         if is_long := len(body) + len(query) > _LONG_BYTES:
             return await self._in_thread(asyncio.run, fields), is_long
         return await fields, is_long
@@ -341,11 +348,14 @@ class Api:
     async def translate(self, request: Request) -> Response:
         """Returns translations, as LibreTranslate."""
         fields, is_long = await self._fields(request)
+        is_detected = fields.get("source") == "auto"
+        return await self._translated(self._libretranslate, fields, is_long, is_detected)
+
+    async def _translated(self, api, fields, is_long, is_detected):
         # The first detection reads a model.
-        is_slow = is_long or fields.get("source") == "auto"
-        read_request = await self._call(is_slow, self._libretranslate.read, fields)
+        read_request = await self._call(is_long or is_detected, api.read, fields)
         translations = await self._translations(read_request.prediction, is_long, 400)
-        answer = await self._call(is_long, self._libretranslate.answer, read_request, translations)
+        answer = await self._call(is_long, api.answer, read_request, translations)
         return Response(answer, media_type="application/json")
 
     async def translate_file(self, request: Request) -> Response:
@@ -353,16 +363,19 @@ class Api:
         url = _base_url(request)
         fields, _ = await self._fields(request, max_files=1)
         read_request = await self._in_thread(self._libretranslate.read_file, fields)
+        content = await self._translated_file(read_request)
+        token = await self._in_thread(self._files.add, read_request.name, content)
+        return JSONResponse({"translatedFileUrl": f"{url}download_file/{token}"})
+
+    async def _translated_file(self, read_request):
         submit = _FromThread(self._batcher, self._options.max_sentences)
         translator = self._model.translator(submit)
         translated_file = self._libretranslate.translated_file
         translate = functools.partial(translated_file, read_request, translator)
         try:
-            content = await self._in_thread(translate, pool=self._readers_of_files)
+            return await self._in_thread(translate, pool=self._readers_of_files)
         finally:
             submit.end()
-        token = await self._in_thread(self._files.add, read_request.name, content)
-        return JSONResponse({"translatedFileUrl": f"{url}download_file/{token}"})
 
     async def download_file(self, request: Request) -> Response:
         """Returns a translated file."""
@@ -390,6 +403,65 @@ class Api:
     async def libretranslate_health(self, request: Request) -> Response:
         """Answers while this process lives, as LibreTranslate."""
         return JSONResponse({"status": "ok"})
+
+    async def deepl_translate(self, request: Request) -> Response:
+        """Returns translations, as DeepL."""
+        fields, is_long = await self._fields(request, list_name="text")
+        return await self._translated(self._deepl, fields, is_long, not fields.get("source_lang"))
+
+    async def deepl_languages(self, request: Request) -> Response:
+        """Returns the languages, as DeepL."""
+        fields, _ = await self._fields(request)
+        return JSONResponse(self._deepl.languages(fields))
+
+    async def deepl_usage(self, request: Request) -> Response:
+        """Returns that nothing was used, as DeepL."""
+        return JSONResponse(self._deepl.usage())
+
+    async def deepl_document(self, request: Request) -> Response:
+        """Begins the translation of a document, as DeepL, whose clients wait 10 s at most."""
+        begun = asyncio.get_running_loop().create_future()
+        self._begin(self._translate_document(request, begun))
+        return JSONResponse(await asyncio.shield(begun))
+
+    async def _translate_document(self, request, begun):
+        """Sets the answer to a request, then translates its document."""
+        try:
+            async with self.holding():
+                fields, _ = await self._fields(request, max_files=1)
+                read_request = await self._in_thread(self._deepl.read_file, fields)
+                begun.set_result(await self._in_thread(self._documents.begin))
+                content = await self._translated_file(read_request)
+            ended = functools.partial(self._documents.end, content=content)
+        except Exception as error:
+            if not begun.done():
+                begun.set_exception(error)
+                return
+            message = str(error)
+            if not isinstance(error, Rejection):
+                message = _FAILED
+                logs = asyncio.get_running_loop().call_exception_handler
+                logs({"message": "A document was not translated", "exception": error})
+            ended = functools.partial(self._documents.fail, message=message)
+        await self._in_thread(ended, begun.result()["document_key"])
+
+    async def deepl_document_status(self, request: Request) -> Response:
+        """Returns how far a document is translated, as DeepL."""
+        fields, _ = await self._fields(request)
+        document_id = request.path_params["id"]
+        return JSONResponse(await self._in_thread(self._documents.status, document_id, fields))
+
+    async def deepl_document_result(self, request: Request) -> Response:
+        """Returns a translated document, as DeepL."""
+        fields, _ = await self._fields(request)
+        document_id = request.path_params["id"]
+        content = await self._in_thread(self._documents.result, document_id, fields)
+        headers = {"x-content-type-options": "nosniff"}
+        return Response(content, headers=headers, media_type="application/octet-stream")
+
+    async def deepl_glossaries(self, request: Request) -> Response:
+        """Returns that there are no glossaries, as DeepL."""
+        return JSONResponse({"glossaries": [], "supported_languages": []})
 
     async def disabled(self, request: Request) -> Response:
         """Refuses a service that LibreTranslate's protocol lets a server switch off."""
@@ -447,17 +519,26 @@ async def _body(request, max_bytes):
     return bytes(body)
 
 
-def _route(path, answer, method="GET"):
+def _route(path, answer, *methods, is_held=None):
+    """Returns the route of an endpoint.
+
+    Args:
+        path: Its path.
+        answer: Method of `Api`.
+        *methods: Methods of HTTP, GET by default.
+        is_held: Whether a request has a limit of time, and a place among those that the server
+            holds; by default if the endpoint is not for GET.
+    """
+    methods = methods or ("GET",)
+    is_held = "GET" not in methods if is_held is None else is_held
+
     async def endpoint(request):
         api, started = request.app.state.api, time.monotonic()
         status = 500
         try:
             check_same_site(request.method, request.headers, api.hosts)
-            if method == "GET":
+            async with api.holding() if is_held else contextlib.nullcontext():
                 response = await answer(api, request)
-            else:
-                async with api.holding():
-                    response = await answer(api, request)
             status = response.status_code
             return response
         except Rejection as error:
@@ -466,27 +547,36 @@ def _route(path, answer, method="GET"):
         finally:
             _Metrics.requests.labels(path, status).observe(time.monotonic() - started)
 
-    return Route(path, endpoint, methods=[method])
+    return Route(path, endpoint, methods=methods)
 
 
 async def _allow_post(request):
     return Response(headers={"allow": "OPTIONS, POST"})
 
 
+_FAILED = "The server has failed; its log says why"
+
+
+def _error(request, message, status, headers=None):
+    """Returns an error, in DeepL's form for its endpoints."""
+    name = "message" if request.url.path.startswith("/v2/") else "error"
+    return JSONResponse({name: message}, status, headers)
+
+
 async def _rejected(request, error):
     headers = {"retry-after": str(RETRY_SECONDS)} if error.status == 503 else None
-    return JSONResponse({"error": str(error)}, error.status, headers)
+    return _error(request, str(error), error.status, headers)
 
 
 async def _no_such_address(request, error):
     # For unknown endpoints below /v1/ TensorFlow Serving returns 400.
     status = 400 if request.url.path.startswith("/v1/") else error.status_code
     message = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
-    return JSONResponse({"error": message}, status, error.headers)
+    return _error(request, message, status, error.headers)
 
 
 async def _failed(request, error):
-    return JSONResponse({"error": "The server has failed; its log says why"}, 500)
+    return _error(request, _FAILED, 500)
 
 
 class _NameConvertor(StringConvertor):
@@ -503,6 +593,22 @@ class _NumberConvertor(StringConvertor):
 
 register_url_convertor("name", _NameConvertor())
 register_url_convertor("number", _NumberConvertor())
+
+
+def _deepl_routes():
+    """Returns the routes of DeepL's API, whose official client sends forms by GET."""
+    methods = ("GET", "POST")
+    return [
+        _route("/v2/translate", Api.deepl_translate, "POST"),
+        _route("/v2/languages", Api.deepl_languages, *methods, is_held=True),
+        _route("/v2/usage", Api.deepl_usage, *methods),
+        # It holds a request until its document is translated, which is after the answer.
+        _route("/v2/document", Api.deepl_document, "POST", is_held=False),
+        _route("/v2/document/{id}", Api.deepl_document_status, *methods, is_held=True),
+        _route("/v2/document/{id}/result", Api.deepl_document_result, *methods, is_held=True),
+        _route("/v2/glossaries", Api.deepl_glossaries),
+        _route("/v2/glossary-language-pairs", Api.deepl_glossaries),
+    ]
 
 
 def application(api: Api) -> Starlette:
@@ -533,6 +639,7 @@ def application(api: Api) -> Starlette:
         _route("/download_file/{token}", Api.download_file),
         _route("/frontend/settings", Api.frontend_settings),
         _route("/health", Api.libretranslate_health),
+        *_deepl_routes(),
     ]
     app = Starlette(
         routes=routes,

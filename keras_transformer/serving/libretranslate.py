@@ -104,11 +104,12 @@ class FileRequest(NamedTuple):
 
 
 async def fields_of(
-    content_type: str, query: str, body: bytes, max_files: int = 0
+    content_type: str, query: str, body: bytes, max_files: int = 0, list_name: str = ""
 ) -> dict[str, Any]:
     """Returns the parameters of a request: of JSON, or of a form and the query string.
 
-    A form with a boundary may have `max_files`, whose values are `File`.
+    A form with a boundary may have `max_files`, whose values are `File`. The parameter `list_name`
+    of a form is the list of its values.
 
     Raises:
         Rejection: 400, the request is malformed.
@@ -127,11 +128,15 @@ async def fields_of(
             pairs += await _parts(content_type, body, max_files)
     except ValueError as error:
         raise Rejection(400, f"Malformed request: {error}") from None
-    # The first value of a name counts. Browsers send line breaks of forms as CRLF.
-    return {
-        name: value.replace("\r\n", "\n") if isinstance(value, str) else value
-        for name, value in reversed(pairs)
-    }
+    # Browsers send line breaks of forms as CRLF.
+    pairs = [
+        (name, value.replace("\r\n", "\n") if isinstance(value, str) else value)
+        for name, value in pairs
+    ]
+    fields = dict(reversed(pairs))  # The first value of a name counts.
+    if list_name in fields:
+        fields[list_name] = [value for name, value in pairs if name == list_name]
+    return fields
 
 
 def _form(text):
@@ -200,7 +205,7 @@ class LibreTranslate:
         ]
 
     @property
-    def _directions(self) -> dict[tuple[str, ...], tuple[str | None, str | None]]:
+    def directions(self) -> dict[tuple[str, ...], tuple[str | None, str | None]]:
         """Directions of the model by the codes that clients see."""
         if not self._named:
             rule = "The languages of this model are unknown"
@@ -210,13 +215,13 @@ class LibreTranslate:
     @property
     def _languages(self) -> list[str]:
         """Codes of all languages, the sources first."""
-        sources, targets = zip(*self._directions, strict=True)
+        sources, targets = zip(*self.directions, strict=True)
         return list(dict.fromkeys([*sources, *targets]))
 
     def languages(self) -> list[dict[str, Any]]:
         """Returns the answer of `/languages`: a text in the target language remains as it is."""
         targets: dict[str, list[str]] = {code: [code] for code in self._languages}
-        for source, target in self._directions:
+        for source, target in self.directions:
             targets[source].append(target)
         return [
             {"code": code, "name": language_name(code), "targets": targets_of_code}
@@ -225,7 +230,7 @@ class LibreTranslate:
 
     def settings(self) -> dict[str, Any]:
         """Returns the answer of `/frontend/settings`."""
-        (_, target), *_ = self._directions
+        (_, target), *_ = self.directions
         return {
             "apiKeys": False,
             "charLimit": self._limits.max_text_characters,
@@ -264,7 +269,7 @@ class LibreTranslate:
         Raises:
             Rejection: 400 for an invalid request.
         """
-        directions = self._directions
+        directions = self.directions
         texts = self._texts(_required(fields, "q"))
         source, target, detected = self._direction(fields, texts, directions)
         is_copied = source == target
@@ -300,7 +305,7 @@ class LibreTranslate:
             except InputError as error:
                 raise Rejection(501, str(error)) from None
             raise Rejection(501, "This model translates no files")
-        directions = self._directions
+        directions = self.directions
         file = fields.get("file")
         if not isinstance(file, File) or not file.content:
             raise Rejection(400, "Invalid request: empty file")
@@ -456,7 +461,7 @@ class LibreTranslate:
             shares = _language_shares(texts)
         except InputError:
             shares = []
-        codes = self._languages if len(self._directions) == 1 else sources
+        codes = self._languages if len(self.directions) == 1 else sources
         return _detection(*_shares_among(shares, codes)[0])
 
     def answer(self, request: Request, results: Sequence[Translation]) -> bytes:
@@ -471,7 +476,7 @@ class LibreTranslate:
         """
         translations, alternatives = [], []
         for parts in request.texts:
-            best, *rest = _hypotheses(parts, results, request.has_entities)
+            best, *rest = hypotheses(parts, results, request.has_entities)
             translations.append(best)
             alternatives.append(rest[: request.alternatives])
         answer: dict[str, Any] = {"translatedText": translations}
@@ -492,7 +497,8 @@ def _typed_code(value):
     return _shown_code(value.strip())
 
 
-def _primary(code):
+def primary(code: str) -> str:
+    """Returns the language of a code, without its script and region."""
     return code.partition("-")[0]
 
 
@@ -564,7 +570,7 @@ def _shares_among(shares, codes):
     own_shares = dict.fromkeys(codes, 0.0)
     for language, share in shares:
         # A text in another script is still in the language.
-        same = (code for code in codes if _primary(code) == _primary(language))
+        same = (code for code in codes if primary(code) == primary(language))
         for code in [*closest_codes(language, codes), *same][:1]:
             own_shares[code] += share
     total = sum(own_shares.values()) or 1.0
@@ -599,8 +605,10 @@ def _detection(code, share):
     return {"confidence": float(round(100 * share)), "language": _shown_code(code)}
 
 
-def _hypotheses(parts, results, has_entities):
-    """Returns the different translations of a text, the best first."""
+def hypotheses(
+    parts: Sequence[str | int], results: Sequence[Translation], has_entities: bool
+) -> list[str]:
+    """Returns the different translations of a text, the best first; see `Request`."""
     rows = [Translation(part, 0.0) if isinstance(part, str) else results[part] for part in parts]
     best = Translation.joined(rows, separator="")
     texts = [best.text]

@@ -61,7 +61,7 @@ class ServerOptions(CheckedOptions):
     languages: Annotated[str | None, pydantic.AfterValidator(_checked_languages)] = option(
         None,
         "codes of the source and the target, such as en-de or en-GB,pt-BR, for clients of "
-        "LibreTranslate; by default the export's",
+        "LibreTranslate and DeepL; by default the export's",
     )
     markup: Literal["none", "placeholders", "html"] = option(
         "none",

@@ -43,9 +43,15 @@ class TranslatedFiles:
         stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
         stem = stem.encode()[:_MAX_STEM_BYTES].decode(errors="ignore")
         token = f"{secrets.token_hex(16)}.{stem}{suffix}"
-        (self._folder / token).write_bytes(content)
-        self.remove_old()
+        self.put(token, content)
         return token
+
+    def put(self, token: str, content: bytes) -> None:
+        """Keeps a file under a name: 32 hexadecimal digits that nobody can guess, and an ending."""
+        partial = self._folder / f"{token}.part"
+        partial.write_bytes(content)
+        partial.replace(self._folder / token)
+        self.remove_old()
 
     def path_of(self, token: str) -> Path | None:
         """Returns the path of a file; None if it is not there, or no longer."""

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import http.client
+import io
 import json
 import os
 import pathlib
@@ -145,6 +146,23 @@ def test_the_client_of_the_registry_is_answered(server):
     assert client.translate("two dogs", "en", "fr") == "TWO DOGS"
     assert [language["code"] for language in client.languages()] == ["en", "fr"]
     assert client.detect("How are you today, my good friend?")[0]["language"] == "en"
+
+
+def test_the_official_client_of_deepl_is_answered_by_all_processes(server):
+    deepl = pytest.importorskip("deepl", reason="comes with the extra [test]")
+    client = deepl.DeepLClient("any", server_url=f"http://127.0.0.1:{server.port}")
+    results = client.translate_text(["two dogs", "a"], target_lang="FR")
+    assert [result.text for result in results] == ["TWO DOGS", "A"]
+    assert [language.code for language in client.get_target_languages()] == ["FR"]
+    handles = [
+        client.translate_document_upload(f"{number} busy.", filename="a.txt", target_lang="FR")
+        for number in range(6)
+    ]
+    for number, handle in enumerate(handles):
+        wait_for(lambda handle=handle: client.translate_document_get_status(handle).done, 60)
+        output = io.BytesIO()
+        client.translate_document_download(handle, output)
+        assert output.getvalue().decode() == f"{number} BUSY."
 
 
 @pytest.mark.parametrize("path", [PREDICT, TRANSLATE])
