@@ -29,8 +29,9 @@ from keras_transformer.translation import Translation
 # The official client refuses these targets without a region.
 _REGIONS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}
 _FORMALITIES = ("default", "prefer_more", "prefer_less")
-_SERVICES = ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")
-_SERVICES += ("custom_instructions",)
+_SERVICES = tuple(
+    "glossary_id glossary_ids style_id translation_memory_id custom_instructions".split()
+)
 # Whether sentences are split, and line breaks in them are spaces.
 _SPLITTING = {"0": (False, False), "1": (True, False), "nonewlines": (True, True)}
 _SPLITTING |= {"false": _SPLITTING["0"], "true": _SPLITTING["1"]}

@@ -13,7 +13,7 @@ from keras_transformer.serving import libretranslate
 from keras_transformer.text.languages import Languages
 
 deepl = pytest.importorskip("deepl", reason="comes with the extra [test]")
-requests = pytest.importorskip("requests", reason="comes with the package deepl")
+requests = pytest.importorskip("requests", reason="comes with the extra [test]")
 testclient = pytest.importorskip("starlette.testclient", reason="comes with the extra [serve]")
 pytestmark = pytest.mark.tensorflow
 
