@@ -9,7 +9,7 @@ import time
 import weakref
 from pathlib import Path
 
-from keras_transformer.files import temporary_folder
+from keras_transformer.files import temporary_folder, write_output
 
 _KEPT_SECONDS = 3600
 # Of all files, because clients decide how many there are.
@@ -43,14 +43,13 @@ class TranslatedFiles:
         stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
         stem = stem.encode()[:_MAX_STEM_BYTES].decode(errors="ignore")
         token = f"{secrets.token_hex(16)}.{stem}{suffix}"
-        self.put(token, content)
+        (self._folder / token).write_bytes(content)
+        self.remove_old()
         return token
 
     def put(self, token: str, content: bytes) -> None:
-        """Keeps a file under a name: 32 hexadecimal digits that nobody can guess, and an ending."""
-        partial = self._folder / f"{token}.part"
-        partial.write_bytes(content)
-        partial.replace(self._folder / token)
+        """Keeps a file under a name that clients know: 32 secret hexadecimal digits, an ending."""
+        write_output(self._folder / token, content)
         self.remove_old()
 
     def path_of(self, token: str) -> Path | None:
