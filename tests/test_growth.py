@@ -29,7 +29,6 @@ from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.documents import translate_document
 from keras_transformer.markup import protect, restore
 from keras_transformer.markup.token_positions import positions_before, token_spans
-from keras_transformer.serving import local
 from keras_transformer.steps import glossary
 from keras_transformer.steps import tag as tags
 from keras_transformer.text import (
@@ -194,7 +193,6 @@ TEXT_FUNCTIONS = {
         for rows in (tables._csv_rows, tables._tsv_rows)
     ],
     "are_column_names": lambda text: tables.are_column_names([text, text + "x"]),
-    "causes": local._CAUSE.findall,
     **{
         f"rule {name}": lambda text, breaks=breaks: breaks(RULES, text, text + "x")
         for name, breaks in rules.RULES.items()
