@@ -111,13 +111,12 @@ class DeepL:
         lengths = list(map(len, texts))
         direction = self._direction(fields)
         is_tagged = bool(_choice(fields, "tag_handling", ("html", "xml")))
-        default = "nonewlines" if is_tagged else "1"
-        splitting = _choice(fields, "split_sentences", _SPLITTING) or default
+        splitting = _choice(fields, "split_sentences", _SPLITTING) or "1"
         is_split, joins_lines = _SPLITTING[splitting]
         if is_tagged:
             names = _names(fields.get("ignore_tags"))
             texts = [_with_marks(text, names) for text in texts]
-        elif joins_lines:
+        elif joins_lines:  # In HTML they are white space anyway.
             texts = [_SINGLE_BREAK.sub(" ", text) for text in texts]
         more = {"format": "html" if is_tagged else "text", "split_sentences": is_split}
         read = self._api.read({"q": texts, **direction, **more})
