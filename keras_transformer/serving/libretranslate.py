@@ -395,8 +395,11 @@ class LibreTranslate:
             if codes := self._shown.closest(_typed_code(value)):
                 return codes[0]
             nearest = nearest_codes(_typed_code(value), self._languages)
-        rule = f"{shown(value)} is not supported.{nearest}"
-        raise Rejection(400, f"{rule} Known: {', '.join(known_codes)}")
+        # Without quotation marks, as LibreTranslate's clients know it.
+        message = shown(value).strip('"') + " is not supported"
+        if nearest:
+            message += f".{nearest} Known: {', '.join(known_codes)}"
+        raise Rejection(400, message)
 
     def _nearest_direction(self, fields):
         """Returns the direction of the nearest languages that are one, or None."""

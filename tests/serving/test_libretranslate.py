@@ -130,8 +130,8 @@ def test_a_malformed_request_is_400_of_one_line(kind, query, body, says):
 
 
 INVALID = [({"q": 5}, "q must be a text"), ({"q": ["a", {}]}, "q must be a text or a list")]
-INVALID += [({"source": "xx\n"}, r'"xx\\n" is not supported. Known: en, de, auto')]
-INVALID += [({"target": 5}, "5 is not supported"), ({"target": "auto"}, "Known: en, de$")]
+INVALID += [({"source": "xx\n"}, r"^xx\\n is not supported$")]
+INVALID += [({"target": 5}, "5 is not supported"), ({"target": "auto"}, "^auto is not supported$")]
 INVALID += [({"source": "de", "target": "en"}, r"English \(en\) is not available as a target")]
 INVALID += [({"source": "auto", "target": "en"}, "is not available as a target")]
 INVALID += [({"format": "xml"}, '"xml" format is not supported')]
@@ -400,7 +400,9 @@ def test_another_script_or_language_is_400_with_the_nearest(make, code, nearest)
     with pytest.raises(Rejection, match=" is not supported") as caught:
         make(languages="zh,sr").read({"q": "a", "source": "zh", "target": code})
     assert caught.value.status == 400
-    advice = f"Did you mean `{nearest}`? Known: zh-Hans, sr" if nearest else "supported. Known: zh-"
+    advice = (
+        f"Did you mean `{nearest}`? Known: zh-Hans, sr" if nearest else f"{code} is not supported"
+    )
     assert advice in str(caught.value)
 
 
