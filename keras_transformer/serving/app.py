@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 
 import prometheus_client
@@ -365,7 +366,8 @@ class Api:
         read_request = await self._in_thread(self._libretranslate.read_file, fields)
         content = await self._translated_file(read_request)
         token = await self._in_thread(self._files.add, read_request.name, content)
-        return JSONResponse({"translatedFileUrl": f"{url}download_file/{token}"})
+        address = f"{url}download_file/{urllib.parse.quote(token)}"
+        return JSONResponse({"translatedFileUrl": address})
 
     async def _translated_file(self, read_request):
         submit = _FromThread(self._batcher, self._options.max_sentences)

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 import types
+import urllib.parse
 
 import pytest
 from fakes import FakeTokenizer
@@ -172,7 +173,7 @@ FILES = {
     ),
 }
 
-FILES["notes.md"] = (b"# Two dogs.\n\n```\ncode\n```\n", b"# TWO DOGS.\n\n```\ncode\n```\n")
+FILES["Ноты.md"] = (b"# Two dogs.\n\n```\ncode\n```\n", b"# TWO DOGS.\n\n```\ncode\n```\n")
 _TIMES = b"1\r\n00:00:01,000 --> 00:00:02,000\r\n%s\r\n"
 FILES["film.srt"] = (_TIMES % b"Two dogs.", _TIMES % b"TWO DOGS.")
 _TIMES = b"WEBVTT\n\n00:01.000 --> 00:02.000\n%s\n"
@@ -193,11 +194,13 @@ def test_a_file_is_translated_and_fetched_as_from_libretranslate(app_of, name):
         answer = await client.post("/translate_file", data=fields, files={"file": (name, content)})
         assert answer.status_code == 200, answer.text
         url = answer.json()["translatedFileUrl"]
-        assert url.startswith("http://localhost/download_file/")
+        assert url.startswith("http://localhost/download_file/") and url.isascii()
         fetched = await client.get(url)
         stem, suffix = name.replace(" ", "_").lower().split(".")
-        told = fetched.headers["content-disposition"].lower()
-        assert told == f'attachment; filename="{stem}_fr.{suffix}"'
+        told = urllib.parse.unquote(fetched.headers["content-disposition"]).lower()
+        assert told.replace('"', "").replace("*=utf-8''", "=") == (
+            f"attachment; filename={stem}_fr.{suffix}"
+        )
         assert (await client.get(url + "x")).status_code == 404
         same = {**fields, "source": "fr"}
         answer = await client.post("/translate_file", data=same, files={"file": (name, content)})
