@@ -388,9 +388,9 @@ class LibreTranslate:
 
     def _code(self, value, name):
         """Returns the language of the server that a code stands for, or `auto` for the source."""
-        known_codes, nearest = [*self._languages, *(["auto"] if name == "source" else [])], ""
+        nearest = ""
         if isinstance(value, str):
-            if "auto" in known_codes and value.strip().lower() == "auto":
+            if name == "source" and value.strip().lower() == "auto":
                 return "auto"
             if codes := self._shown.closest(_typed_code(value)):
                 return codes[0]
@@ -398,7 +398,7 @@ class LibreTranslate:
         # Without quotation marks, as LibreTranslate's clients know it.
         message = shown(value).strip('"') + " is not supported"
         if nearest:
-            message += f".{nearest} Known: {', '.join(known_codes)}"
+            message += f".{nearest} Known: {', '.join(self._languages)}"
         raise Rejection(400, message)
 
     def _nearest_direction(self, fields):
