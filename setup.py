@@ -1,4 +1,4 @@
-"""What the package needs; and README for the registry's page. pyproject.toml has the rest."""
+"""What the package needs; addresses and README for a registry. pyproject.toml has the rest."""
 
 import re
 import tomllib
@@ -7,7 +7,8 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+REPOSITORY = PYPROJECT["tool"]["keras-transformer"]["repository"]
 
 
 def description(repository):
@@ -82,10 +83,10 @@ DOCS = [
     *DOCUMENTS,
     *PLOTS,
 ]
+# For `pytest -m core`.
+TEST_CORE = ["pytest>=9.2.0,<10", "pytest-xdist>=3.8.0,<4", "hypothesis>=6.170.15,<7"]
 TEST = [
-    "pytest>=9.2.0,<10",
-    "pytest-xdist>=3.8.0,<4",
-    "hypothesis>=6.170.15,<7",
+    *TEST_CORE,
     # The formatter's output changes with its minor version.
     "ruff>=0.17.6,<0.18",
     "mypy>=2.4.1,<2.5",
@@ -94,6 +95,8 @@ TEST = [
     "libretranslatepy>=2.1.4",
     # The official client of DeepL's API.
     "deepl>=1.32.0",
+    # Sends what a description in OpenAPI allows, and what it does not allow.
+    "schemathesis>=4.32.5,<5",
     # Drives the browser that the pages are tested in.
     "websockets>=17.4,<18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
@@ -113,7 +116,13 @@ TEST = [
 ]
 
 setup(
-    long_description=description(PROJECT["urls"]["Repository"]),
+    project_urls={
+        "Repository": REPOSITORY,
+        "Documentation": f"{REPOSITORY}/blob/main/docs/index.md",
+        "Changelog": f"{REPOSITORY}/blob/main/CHANGELOG.md",
+        "Issues": f"{REPOSITORY}/issues",
+    },
+    long_description=description(REPOSITORY),
     long_description_content_type="text/markdown",
     # .ci/run installs the lower bounds and tests them. An upper bound names a version that fails.
     install_requires=[
@@ -146,6 +155,7 @@ setup(
     ],
     extras_require={
         "test": TEST,
+        "test-core": TEST_CORE,
         "clean": CLEAN,
         "cluster": CLUSTER,
         "ctranslate2": CTRANSLATE2,

@@ -1,4 +1,7 @@
-"""Changes one thing in a module, runs its tests, and prints the changes that no test notices."""
+"""Changes one thing in a module, runs its tests, and prints the changes that no test notices.
+
+With `--faults` the changes are those of faults.toml, each with the test that must fail.
+"""
 
 import argparse
 import ast
@@ -13,6 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NODES = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
@@ -21,6 +25,7 @@ NODES |= {new: old for old, new in NODES.items()}
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "floor": "ceil"}
 NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
+IGNORED = (".git", "*venv", "_build*")
 CHECKS = ("InputError", "Rejection", "show", "strict", "stacklevel")  # a function, an argument
 
 
@@ -106,31 +111,62 @@ def in_a_fork(log, limit, arguments, first=()):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # what the tests have started
-    return {0: "SURVIVED", -signal.SIGALRM: "slow", -signal.SIGKILL: "slow"}.get(code, "caught")
+    results = {0: "SURVIVED", -signal.SIGALRM: "slow", -signal.SIGKILL: "slow"}
+    results[5] = "SURVIVED"  # There was no test.
+    return results.get(code, "caught")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modules", nargs="+", help="modules to change")
-    parser.add_argument("--tests", nargs="+", help="default: the folder that mirrors a module")
-    for option, number in (("count", 20), ("seed", 0), ("limit", 120)):
-        parser.add_argument(f"--{option}", type=int, default=number, help=f"default: {number}")
-    options, folder = parser.parse_args(), tempfile.TemporaryDirectory()
-    log, tree = (pathlib.Path(folder.name, name) for name in ("log", "tree"))
-    paths = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in options.modules]
-    mirrors = (path.replace("keras_transformer/", "tests/").rpartition("/") for path in paths)
-    tests = options.tests or sorted({f if "/" in f else f"tests/test_{n}" for f, _, n in mirrors})
-    changes = list(chosen_changes(paths, options.count, options.seed))
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "*venv", "_build*"))
+def copied_tree(folder):
+    """Copies the repository, and imports the copy's package and what forks need not import."""
+    shutil.copytree(ROOT, tree := folder / "tree", ignore=shutil.ignore_patterns(*IGNORED))
     os.chdir(tree)
     # The copy is before an installed package. Bytecode would hide a change of equal size and time.
     sys.path[0] = os.environ["PYTHONPATH"] = str(tree)
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     sys.dont_write_bytecode = True
     assert str(tree) in importlib.util.find_spec("keras_transformer").origin
-    # What a fork need not import again. Not the package itself, which is changed.
-    for name in "coverage pytest tensorflow keras hypothesis sentencepiece yaml regex".split():
+    # Not the package itself, which is changed.
+    for name in "pytest tensorflow keras hypothesis sentencepiece yaml regex".split():
         importlib.import_module(name)
+    return tree
+
+
+def try_faults(paths, limit, folder):
+    """Tries the faults of files that are named or whose tests are, or all; 1 if one survives."""
+    rows = tomllib.loads((ROOT / ".ci" / "faults.toml").read_text("utf-8"))["fault"]
+    if paths:
+        rows = [row for row in rows if {row["file"], row["test"].partition("::")[0]} & {*paths}]
+    tree, log = copied_tree(folder), folder / "log"
+    tests = sorted({test for row in rows for test in row["test"].split()})
+    if tests and in_a_fork(log, 3600, tests) != "SURVIVED":
+        sys.exit(f"{log.read_text()}\nThe tests fail without a fault.")
+    results = []
+    for row in rows:
+        content = (tree / row["file"]).read_text("utf-8")
+        assert content.count(row["old"]) == 1, f"{row['file']}: not once: {row['old']}"
+        (tree / row["file"]).write_text(content.replace(row["old"], row["new"]), "utf-8")
+        results.append(in_a_fork(log, limit, row["test"].split()))
+        (tree / row["file"]).write_text(content, "utf-8")
+        print(results[-1], row["file"], row["test"], repr(row["new"]), flush=True)
+    return int("SURVIVED" in results)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*", help="modules to change; files of faults")
+    parser.add_argument("--faults", action="store_true", help="the faults of .ci/faults.toml")
+    parser.add_argument("--tests", nargs="+", help="default: the folder that mirrors a module")
+    for option, number in (("count", 20), ("seed", 0), ("limit", 120)):
+        parser.add_argument(f"--{option}", type=int, default=number, help=f"default: {number}")
+    options, folder = parser.parse_args(), tempfile.TemporaryDirectory()
+    paths = [str(pathlib.Path(path).resolve().relative_to(ROOT)) for path in options.modules]
+    if options.faults:
+        sys.exit(try_faults(paths, options.limit, pathlib.Path(folder.name)))
+    mirrors = (path.replace("keras_transformer/", "tests/").rpartition("/") for path in paths)
+    tests = options.tests or sorted({f if "/" in f else f"tests/test_{n}" for f, _, n in mirrors})
+    changes = list(chosen_changes(paths, options.count, options.seed))
+    tree, log = copied_tree(pathlib.Path(folder.name)), pathlib.Path(folder.name, "log")
+    importlib.import_module("coverage")
     coverage = "--cov=keras_transformer --cov-context=test --cov-report=".split()
     if in_a_fork(log, 3600, [*coverage, *tests]) != "SURVIVED":
         sys.exit(f"{log.read_text()}\nThe tests fail without a change.")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from benchmarks import command_line
 from benchmarks.command_line import Report, call, log, markdown
+from keras_transformer.base.errors import InputError
 from keras_transformer.data import read_pairs
-from keras_transformer.errors import InputError
 from keras_transformer.training import evaluate
 
 FORMATS = {
@@ -29,7 +29,7 @@ _CHILD = """
 import json, sys, time
 path, options, lines = json.load(sys.stdin)
 start = time.perf_counter()
-from keras_transformer.compilation_cache import enable_compilation_cache
+from keras_transformer.base.compilation_cache import enable_compilation_cache
 from keras_transformer.engine.translator import Translator
 enable_compilation_cache()
 translator = Translator.load(path)

@@ -37,7 +37,7 @@ _WITH_ALIGNMENTS = "alignment: soft\n"
 
 
 class Bergamot:
-    """Translates in a process until it is closed, with one thread.
+    """Translates in a process until it is closed.
 
     Args:
         python: Path of the interpreter.
@@ -45,6 +45,7 @@ class Bergamot:
         with_shortlist: Whether it uses the list.
         words: Maximum number of words of a batch.
         html: Whether texts are HTML, whose tags are put around the aligned words.
+        threads: Number of threads that share the texts of a call.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Bergamot:
         with_shortlist: bool,
         words: int,
         html: bool = False,
+        threads: int = 1,
     ):
         files = [next(model.glob(f"{name}.*")) for name in ("model", "vocab", "lex")]
         shortlist = f"shortlist: [{files[2]}, false]" if with_shortlist else ""
@@ -62,7 +64,7 @@ class Bergamot:
         )
         config += _WITH_ALIGNMENTS if html else ""
         # Isolated (-I): this file would hide the package of its name.
-        command = [os.fspath(python), "-I", "-u", __file__, config]
+        command = [os.fspath(python), "-I", "-u", __file__, config, str(threads)]
         self._process: Any = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -81,7 +83,7 @@ class Bergamot:
         self._process.wait()
 
 
-def serve(config: str) -> None:
+def serve(config: str, threads: int) -> None:
     """Answers lists of texts in this process."""
     package: Any = importlib.util.find_spec("bergamot")
     if package is None:
@@ -90,7 +92,7 @@ def serve(config: str) -> None:
     spec: Any = importlib.util.spec_from_file_location(MODULE, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    service = module.Service(module.ServiceConfig(1, 0, "off"))
+    service = module.Service(module.ServiceConfig(threads, 0, "off"))
     model = service.modelFromConfig(config)
     html = config.endswith(_WITH_ALIGNMENTS)
     # Without quality scores and a list of sentences.
@@ -104,4 +106,4 @@ def serve(config: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], int(sys.argv[2]))

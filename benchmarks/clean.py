@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks import command_line
 from benchmarks.command_line import Report, markdown
-from keras_transformer.corpora.cleaning import CleanOptions, clean_corpora
-from keras_transformer.corpora.rules import skeleton
 from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.extras.corpora.cleaning import CleanOptions, clean_corpora
+from keras_transformer.extras.corpora.rules import skeleton
 
 Pair = tuple[str, str]
 _SIGNS = "*#|-_=+/<>0123456789 "

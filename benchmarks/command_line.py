@@ -13,8 +13,8 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.errors import InputError, require
+from keras_transformer.base.compilation_cache import enable_compilation_cache
+from keras_transformer.base.errors import InputError, require
 
 
 class Report(NamedTuple):

@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks import command_line
 from benchmarks.command_line import Report, log, markdown
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine.device import CPU, accelerator, device_plan
-from keras_transformer.errors import InputError
 
 Device = Literal["this", "cpu", "gpu"]
 SECONDS = 0.2

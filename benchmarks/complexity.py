@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import command_line
 from benchmarks.command_line import Panel, Report, log, markdown
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.layers import MultiHeadAttention
 
 KERNEL = 3

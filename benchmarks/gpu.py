@@ -35,11 +35,11 @@ from benchmarks.engines import Ours
 from benchmarks.gpu_levers import measure_levers
 from benchmarks.gpu_real import measure_commands
 from benchmarks.trainers import TRAINERS, Torch
-from keras_transformer import options as options_of
+from keras_transformer.base import options as options_of
+from keras_transformer.base.errors import InputError, first_line
+from keras_transformer.base.files import write_whole
+from keras_transformer.base.ids import EOS_ID, UNK_ID
 from keras_transformer.data import EncodedPairs, ParallelDataset
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import write_whole
-from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 

@@ -10,9 +10,9 @@ from unittest import mock
 import keras
 import numpy as np
 
+from keras_transformer.base.errors import first_line
+from keras_transformer.base.ids import PAD_ID
 from keras_transformer.data import ParallelDataset
-from keras_transformer.errors import first_line
-from keras_transformer.ids import PAD_ID
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.training import compile_model

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.compilations import write_corpus
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.base.errors import InputError, first_line
 
 ROOT = pathlib.Path(__file__).parents[1]
 _RECIPE = ROOT / "training/recipes/multi30k_en_de.yaml"

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import command_line
 from benchmarks.command_line import Report, log, markdown
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 
 
 class Shape(NamedTuple):

@@ -17,9 +17,9 @@ import keras
 
 import keras_transformer
 from benchmarks.command_line import log, markdown
-from keras_transformer import options
+from keras_transformer.base import options
+from keras_transformer.base.errors import InputError, did_you_mean, installation, missing_package
 from keras_transformer.engine.device import give_tensorflow
-from keras_transformer.errors import InputError, did_you_mean, installation, missing_package
 from keras_transformer.models.config import TransformerConfig
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has

@@ -23,11 +23,11 @@ import regex
 from benchmarks import command_line
 from benchmarks.command_line import Panel, Report, log, markdown
 from keras_transformer import Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.data import read_pairs
 from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.decoding.ranking import LENGTH_MARGIN
-from keras_transformer.errors import InputError
-from keras_transformer.steps.glossary import Glossary, annotate
+from keras_transformer.engine.steps.glossary import Glossary, annotate
 from keras_transformer.training import RunFolder, evaluate
 
 NOISE = {"in capitals": "upper_case", "Title Case": "title_case"}

@@ -1,10 +1,12 @@
-"""A server under load, and its cold start.
+"""A server under load, its cold start, and other servers.
 
 python -m benchmarks.serve load --url http://127.0.0.1:8501/v1/models/NAME --text FILE
 python -m benchmarks.serve routes --url URL --text FILE
 python -m benchmarks.serve load --url URL --text FILE --rate 400 --seconds 600 --memory-of 4321
 python -m benchmarks.serve cold-start SAVED_MODEL LITERT CTRANSLATE2
-python -m benchmarks.serve compare --model EXPORT --text FILE
+python -m benchmarks.serve compare --model EXPORT --text FILE --libretranslate PYTHON PACKAGE
+python -m benchmarks.serve compare --model EXPORT --text FILE --bergamot PYTHON STUDENT
+python -m benchmarks.serve memory --model EXPORT --text FILE --libretranslate PYTHON PACKAGE
 """
 
 import asyncio
@@ -15,14 +17,9 @@ import json
 import math
 import pathlib
 import random
-import re
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -30,31 +27,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import psutil
 
 from benchmarks import command_line
-from benchmarks.command_line import Report, log, markdown
-from keras_transformer.errors import InputError
+from benchmarks.command_line import Panel, Report, log, markdown
+from benchmarks.servers import SERVE, Name, commands, served
+from keras_transformer.base.errors import InputError
 
 _OUTSTANDING = 10_000  # requests without an answer
-_MEMORY_EVERY_SECONDS = 10.0
-_SERVE = [sys.executable, "-m", "keras_transformer", "serve"]
-_ADDRESS = re.compile(r"(http://[^/\s]+)(/v1/models/\S+)")
-# The application as a deployment of Ray Serve here, which tells its address as `serve` does.
-_RAY = """
-import os, signal, sys
-from keras_transformer.cluster import ClusterOptions, build_app
-from keras_transformer.cluster.files import private_ray
-
-model, port = sys.argv[1:]
-with private_ray(os.cpu_count(), 100 * 2**20):
-    from ray import serve
-
-    serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
-    options = ClusterOptions(model=model, name="measured")
-    serve.run(build_app(options), name="measured", route_prefix="/")
-    print(f"http://127.0.0.1:{port}/v1/models/measured", file=sys.stderr, flush=True)
-    signal.sigwait({signal.SIGTERM})
-    serve.shutdown()
-"""
-
+_MEMORY_EVERY_SECONDS = 5.0
+_SAMPLE = 50  # texts whose translations are compared
+_LONGEST = 20  # lines of a text
 Route = Literal["predict", "translate"]
 
 
@@ -80,9 +60,13 @@ def _requests_of(url, route, signature):
         )
     server = url.partition("/v1/")[0]
     with urllib.request.urlopen(f"{server}/languages") as answer:
-        first = json.load(answer)[0]
-    source = first["code"]
-    target = next(code for code in first["targets"] if code != source)
+        directions = [
+            (language["code"], target)
+            for language in json.load(answer)
+            for target in language["targets"]
+            if target != language["code"]
+        ]
+    source, target = directions[0]
     return _Requests(
         f"{server}/translate",
         lambda texts: {"q": texts, "source": source, "target": target},
@@ -90,22 +74,28 @@ def _requests_of(url, route, signature):
     )
 
 
-async def _watch_memory(process, samples):
-    """Appends seconds and private megabytes of a process and its children, again and again."""
+def _lines(text):
+    """Returns the lines of a file that are not blank, in random order."""
+    lines = [line for line in text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    random.Random(1).shuffle(lines)
+    return lines
+
+
+async def _watch_memory(process, statuses, samples):
+    """Appends seconds, answers and mebibytes of a process and its children, again and again."""
     start = time.monotonic()
     while True:
-        total = _private_memory([process, *process.children(recursive=True)])
-        samples.append([round(time.monotonic() - start), round(total)])
+        seconds = round(time.monotonic() - start)
+        samples.append([seconds, sum(statuses.values()), round(_memory(process))])
         await asyncio.sleep(_MEMORY_EVERY_SECONDS)
 
 
-def _private_memory(processes):
-    """Returns the MiB that processes do not share."""
+def _memory(process):
+    """Returns the MiB of a process and its children, of shared pages each process its part."""
     total = 0
-    for process in processes:
+    for member in [process, *process.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            memory = process.memory_info()
-            total += memory.rss - memory.shared
+            total += member.memory_full_info().pss
     return total / 2**20
 
 
@@ -147,9 +137,7 @@ def load(
     for name in ("clients", "rate", "seconds", "requests", "sentences", "timeout"):
         if (value := locals()[name]) is not None and not value > 0:
             raise InputError(f"`--{name}` must be more than 0. Received: {value}.")
-    lines = [line for line in text.read_text(encoding="utf-8").split("\n") if line.strip()]
-    random.Random(1).shuffle(lines)
-    texts = itertools.cycle(lines)
+    texts = itertools.cycle(_lines(text))
     asked = _requests_of(url, route, signature)
     statuses: collections.Counter[str] = collections.Counter()
     answered: list[float] = []
@@ -195,7 +183,9 @@ def load(
 
     async def all_requests():
         if memory_of is not None:
-            watching = asyncio.create_task(_watch_memory(psutil.Process(memory_of), memory))
+            watching = asyncio.create_task(
+                _watch_memory(psutil.Process(memory_of), statuses, memory)
+            )
         options = {"timeout": aiohttp.ClientTimeout(total=timeout)}
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, **options) as session:
@@ -243,14 +233,19 @@ def routes(
     rates: dict[Route, list[float]] = {route: [] for route in get_args(Route)}
     for number in range(rounds):
         for route in list(rates)[:: -1 if number % 2 else 1]:
-            figures = load(url, text, route, clients=clients, seconds=seconds).figures
-            if list(figures["statuses"]) != ["200"] or figures["incomplete_answers"]:
-                raise InputError(f"All requests must be answered. Received: {figures['statuses']}.")
-            rates[route].append(figures["sentences_per_second"])
+            rates[route].append(_rate(url, text, route, clients, seconds))
     ratios = [translate / predict for predict, translate in zip(*rates.values(), strict=True)]
     ratio = round(statistics.median(ratios), 3)
     rows = [{"route": route, "requests/s": statistics.median(rates[route])} for route in rates]
     return Report({"requests_per_second": rates, "ratio": ratio}, markdown(rows))
+
+
+def _rate(url, text, route, clients, seconds):
+    """Returns the requests per second that were all answered."""
+    figures = load(url, text, route, clients=clients, seconds=seconds).figures
+    if list(figures["statuses"]) != ["200"] or figures["incomplete_answers"]:
+        raise InputError(f"All requests must be answered. Received: {figures['statuses']}.")
+    return figures["sentences_per_second"]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -276,84 +271,137 @@ def cold_start(models: Sequence[str], /, rounds: int = 3) -> dict[str, Any]:
 
 
 def _seconds_until_ready(model):
-    with _served([*_SERVE, "--model", model, "--name", "measured", "--port", "0"]) as server:
+    with served([*SERVE, "--model", model], "/readyz") as server:
         return server.ready_seconds
 
 
-class _Served(NamedTuple):
-    """A running server: its process, its model's URL, and the seconds of its start."""
-
-    process: subprocess.Popen
-    url: str
-    ready_seconds: float
-
-
-@contextlib.contextmanager
-def _served(command):
-    """Yields a server that is ready, and ends it."""
-    with tempfile.NamedTemporaryFile() as file:
-        start = time.monotonic()
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
-        try:
-            while not _is_ready(log_text := pathlib.Path(file.name).read_text(errors="replace")):
-                if server.poll() is not None:
-                    raise InputError(log_text[-2000:])
-                time.sleep(0.2)
-            seconds = round(time.monotonic() - start, 1)
-            yield _Served(server, "".join(_ADDRESS.findall(log_text)[0]), seconds)
-        finally:
-            server.terminate()
-            server.wait()
+def _translations(url, texts):
+    """Returns the translations of texts by a server."""
+    asked = _requests_of(url, "translate", "")
+    body = json.dumps(asked.body(texts)).encode()
+    request = urllib.request.Request(asked.url, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        (translations,) = asked.columns(json.load(answer))
+    changed = sum(
+        bool(new.strip()) and new != text for text, new in zip(texts, translations, strict=True)
+    )
+    if 2 * changed < len(texts):
+        raise InputError(f"{url}: expected translations. Received: {translations[:3]}.")
+    return translations
 
 
 def compare(
-    model: str, text: pathlib.Path, clients: Sequence[int] = (1, 16, 64), seconds: float = 10.0
+    model: str,
+    text: pathlib.Path,
+    libretranslate: Sequence[str] = (),
+    bergamot: Sequence[str] = (),
+    servers: Sequence[Name] = get_args(Name),
+    clients: Sequence[int] = (1, 16, 64),
+    seconds: float = 10.0,
 ) -> Report:
-    """`keras-transformer serve` and the same application on Ray Serve, one after the other.
+    """`keras-transformer serve` and other servers, one after the other, each at its best setting.
+
+    All are asked as LibreTranslate is. Settings are tried with 16 clients, in half the time.
 
     Args:
-        model: An export, or a directory of numbered exports.
+        model: An export that knows its languages.
         text: Sentences to send, in random order.
+        libretranslate: Python of an environment with `libretranslate` and `gunicorn`, and its model
+            as a file of `export --format argos`.
+        bergamot: Python of an environment with `bergamot`, and its model as a directory of
+            `model.*.bin`, `vocab.*.spm` and `lex.*.bin`.
+        servers: Servers to compare.
         clients: Numbers of clients.
         seconds: Time in which requests are sent, for each number of clients.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    commands = {
-        "serve": [*_SERVE, "--model", model, "--name", "measured", "--port", "0"],
-        "Ray Serve": [sys.executable, "-c", _RAY, model, port],
-    }
-    rows = []
-    for name, command in commands.items():
-        with _served(command) as server:
-            row: dict[str, Any] = {"server": name, "ready s": server.ready_seconds}
-            load(server.url, text, seconds=seconds)
-            for count in clients:
-                figures = load(server.url, text, clients=count, seconds=seconds).figures
-                if list(figures["statuses"]) != ["200"]:
-                    raise InputError(f"All must be answered. Received: {figures['statuses']}.")
-                row[f"requests/s, {count} clients"] = figures["sentences_per_second"]
-            process = psutil.Process(server.process.pid)
-            members = [process, *process.children(recursive=True)]
-            row["processes"], row["MiB"] = len(members), round(_private_memory(members))
+    rows, sample, first = [], _lines(text)[:_SAMPLE], None
+    others = {"libretranslate": libretranslate, "bergamot": bergamot}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, settings in commands(servers, pathlib.Path(folder), model, others).items():
+            rates = {}
+            for setting, command in settings.items():
+                with served(command) as server:
+                    _translations(server.url, sample)
+                    rates[setting] = _rate(server.url, text, "translate", 16, seconds / 2)
+            log(f"{name}: {rates}")
+            best = max(rates, key=rates.__getitem__)
             started = time.monotonic()
-        row["end s"] = round(time.monotonic() - started, 1)
-        rows.append(row)
-    return Report({"servers": rows}, markdown(rows))
+            with served(settings[best]) as server:
+                _translations(server.url, sample[:1])
+                row: dict[str, Any] = {"server": name, "best setting": best}
+                row["ready s"] = round(time.monotonic() - started, 1)
+                translations = _translations(server.url, sample)
+                first = first or translations
+                _rate(server.url, text, "translate", 16, seconds / 2)  # It warms up.
+                for count in clients:
+                    rate = _rate(server.url, text, "translate", count, seconds)
+                    row[f"requests/s, {count} clients"] = rate
+                row["processes"] = 1 + len(server.process.children(recursive=True))
+                row["MiB (PSS)"] = round(_memory(server.process))
+                started = time.monotonic()
+            row["end s"] = round(time.monotonic() - started, 1)
+            equal = sum(map(str.__eq__, translations, first))
+            row["equal texts"] = f"{equal} of {len(first)}"
+            rows.append({**row, "settings": rates})
+            log(rows[-1])
+    table = [{key: value for key, value in row.items() if key != "settings"} for row in rows]
+    return Report({"servers": rows}, markdown(table))
 
 
-def _is_ready(log_text):
-    """Asks the server that printed its address."""
-    address = _ADDRESS.search(log_text)
-    try:
-        return bool(address) and urllib.request.urlopen(f"{address[1]}/readyz").status == 200
-    except urllib.error.URLError:
-        return False
+def memory(
+    model: str,
+    text: pathlib.Path,
+    libretranslate: Sequence[str] = (),
+    bergamot: Sequence[str] = (),
+    servers: Sequence[Name] = ("serve", "libretranslate"),
+    clients: int = 16,
+    requests: int = 100_000,
+    seconds: float = 600.0,
+    plot: pathlib.Path | None = None,
+) -> Report:
+    """Memory of servers while they answer texts of one to 20 lines, each at its usual setting.
+
+    Args:
+        model: An export that knows its languages.
+        text: Lines, of which random lines make the texts; a text of many lines is rare.
+        libretranslate: Python of its environment, and its model, as of `compare`.
+        bergamot: Python of its environment, and its model, as of `compare`.
+        servers: Servers to watch.
+        clients: Number of clients.
+        requests: Largest number of requests for each server.
+        seconds: Longest time for each server.
+        plot: Path of a picture of the memory over the requests, PNG or SVG.
+    """
+    lines, drawn, curves, rows = _lines(text), random.Random(1), {}, []
+    others = {"libretranslate": libretranslate, "bergamot": bergamot}
+    with tempfile.TemporaryDirectory() as folder:
+        varied = pathlib.Path(folder, "varied.txt")
+        sizes = [min(int(drawn.paretovariate(2)), _LONGEST) for _ in range(requests)]
+        texts = (" ".join(drawn.choices(lines, k=size)) for size in sizes)
+        varied.write_text("\n".join(texts), encoding="utf-8")
+        for name, settings in commands(servers, pathlib.Path(folder), model, others).items():
+            with served(next(iter(settings.values()))) as server:
+                _translations(server.url, lines[:_SAMPLE])
+                limits: dict[str, Any] = {"requests": requests, "seconds": seconds}
+                watched = {"clients": clients, "memory_of": server.process.pid}
+                figures = load(server.url, varied, "translate", **limits, **watched).figures
+                last = round(_memory(server.process))
+            statuses, count = figures["statuses"], sum(figures["statuses"].values())
+            curve = {done: size for _, done, size in figures["memory_megabytes"]} | {count: last}
+            curves[name], first = curve, next(iter(curve.values()))
+            row = {"server": name, "requests": count, "errors": count - statuses.get("200", 0)}
+            row |= {"seconds": figures["seconds"], "MiB at the start": first}
+            row["after a tenth"] = next(size for done, size in curve.items() if done >= count / 10)
+            rows.append(row | {"at the end": last})
+            log(rows[-1])
+    if plot:
+        panel = Panel(curves, "requests", "MiB (sum of PSS)")
+        command_line.plot(plot, panel)
+    return Report({"servers": rows, "curves": curves}, markdown(rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    command_line.run(load, routes, cold_start, compare, arguments=arguments)
+    command_line.run(load, routes, cold_start, compare, memory, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from benchmarks.measure import in_turns
 from keras_transformer import Translator
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.decoding.search_options import DecodingOptions
-from keras_transformer.steps.glossary import Glossary
+from keras_transformer.engine.steps.glossary import Glossary
 from keras_transformer.training import evaluate
 
 # English nouns and Portuguese words for them, of which a model may prefer others.

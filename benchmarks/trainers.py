@@ -18,8 +18,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer.base.ids import PAD_ID
 from keras_transformer.data import ParallelDataset
-from keras_transformer.ids import PAD_ID
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.training import compile_model

@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 
 from benchmarks import command_line
-from keras_transformer.errors import InputError
-from keras_transformer.reading import read_lines
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.reading import read_lines
 
 _BERGAMOT = "@browsermt/bergamot-translator"
 _STEPS = 16  # about those of a sentence of Multi30k
@@ -76,7 +76,7 @@ def _run_script(browser, script):
 
 def _visit(folder, script):
     """Results of a script on the page, with its server and without, and figures of the visit."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "serving"))
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "extras" / "serving"))
     from browser import Browser
 
     handler = functools.partial(_Handler, directory=folder)
@@ -295,7 +295,7 @@ def _lay_out(root, artifact, package, model):
 
 def _in_browser(root, function):
     """Result of `function(browser, address)` with an empty page of a site's server open."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "serving"))
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "extras" / "serving"))
     from browser import Browser, Static
 
     server = Static(root)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import command_line
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[1]
 

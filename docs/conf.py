@@ -18,6 +18,7 @@ extensions = [
     "ahead",
     "contents",
     "notebooks",
+    "reference",
 ]
 exclude_patterns = ["_build*", "_live", "_work", "jupyter_execute", ".jupyter_cache"]  # built
 html_theme = "furo"
@@ -33,7 +34,7 @@ html_js_files = ["translator.js"]
 _EXECUTED = [f"design/{name}.md" for name in ("decoding", "training", "verification")]
 _EXECUTED += [f"howto/{name}.md" for name in ("control_output", "decode", "export", "fine_tune")]
 _EXECUTED += [f"howto/{name}.md" for name in ("from_corpora_to_a_server", "train", "use_layers")]
-_EXECUTED += [f"howto/{name}.md" for name in ("coming_from_keras_hub", "own_seq2seq_tflite")]
+_EXECUTED.append("howto/coming_from_keras_hub.md")
 _EXECUTED += sorted(f"tutorials/{path.name}" for path in _FOLDER.glob("tutorials/*.md"))
 nb_custom_formats = dict.fromkeys(_EXECUTED, "notebooks.read")
 nb_execution_mode = "cache"

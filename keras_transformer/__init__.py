@@ -8,7 +8,7 @@ any order, and imports a class when it loads a file with it.
 import importlib
 from typing import TYPE_CHECKING
 
-from keras_transformer.imports import import_keras, register_with_keras
+from keras_transformer.base.imports import import_keras, register_with_keras
 
 if TYPE_CHECKING:
     from keras_transformer import decoding as decoding
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from keras_transformer import metrics as metrics
     from keras_transformer import models as models
     from keras_transformer import schedules as schedules
+    from keras_transformer.engine.translation import Translation as Translation
     from keras_transformer.engine.translator import Translator as Translator
     from keras_transformer.losses import SmoothedCrossEntropy as SmoothedCrossEntropy
     from keras_transformer.metrics import Perplexity as Perplexity
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from keras_transformer.models.config import TransformerConfig as TransformerConfig
     from keras_transformer.schedules import TransformerSchedule as TransformerSchedule
     from keras_transformer.text import Tokenizer as Tokenizer
-    from keras_transformer.translation import Translation as Translation
 
-__version__ = "0.4.0.dev0"
+__version__ = "1.0.0.dev0"
 
 # Classes that `keras.saving.load_model` looks up, by their modules.
 _REGISTERED = {
@@ -62,7 +62,7 @@ _MODULES = {
     "Transformer": "models",
     "TransformerConfig": "models.config",
     "TransformerSchedule": "schedules",
-    "Translation": "translation",
+    "Translation": "engine.translation",
     "Translator": "engine.translator",
 }
 _PACKAGES = ("decoding", "layers", "losses", "metrics", "models", "schedules")

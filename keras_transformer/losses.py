@@ -5,9 +5,9 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_transformer.ids import PAD_ID
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.options import check_choice, check_ids, check_rate, values_of
 from keras_transformer.layers.masks import fits, vocabulary_mask
-from keras_transformer.options import check_choice, check_ids, check_rate, values_of
 
 
 def token_losses(

@@ -9,9 +9,9 @@ compiled call a label outside the vocabulary makes the result NaN.
 import keras
 from keras import ops
 
-from keras_transformer.ids import PAD_ID
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.options import check_rate
 from keras_transformer.losses import labels_and_weights, token_losses
-from keras_transformer.options import check_rate
 
 
 class _TokenMean(keras.metrics.Metric):

@@ -5,7 +5,7 @@ import numbers
 import keras
 from keras import ops
 
-from keras_transformer.options import check
+from keras_transformer.base.options import check
 
 
 def _python_number(value):

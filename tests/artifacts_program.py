@@ -13,7 +13,7 @@ import sys
 from small_corpus import PAIRS, recipe_values, repeat_pairs, write_corpus
 
 from keras_transformer import Translator
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.export import export_run
 from keras_transformer.training import Recipe, train
 

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import ctypes
 import fcntl
 import functools
 import gc
@@ -25,12 +24,12 @@ import pytest
 from keras import ops
 from packaging.version import Version
 
-from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.errors import InputError
+from keras_transformer.base.compilation_cache import enable_compilation_cache
+from keras_transformer.base.errors import InputError
 
 BACKEND = keras.backend.backend()
-# Exports that tests of several folders read.
-pytest_plugins = ["export_fixtures"]
+# Exports that tests of several folders read; which process runs which test.
+pytest_plugins = ["export_fixtures", "scheduling"]
 
 # For `import benchmarks`; last, as the package itself comes from the installation.
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
@@ -114,7 +113,18 @@ SLOW_FIXTURES = {"ask", "browser", "cluster", "continuing", "converse", "holder"
 SLOW_FIXTURES |= {"labelling", "shell", "web_report"}
 
 
-ORACLES = pathlib.Path(__file__).parent / "data" / "oracles"
+TESTS = pathlib.Path(__file__).parent
+# `pytest -n 2 -m core`: a minute of tests, which need only the extra [test-core].
+CORE = {"data", "steps", "text", "test_losses.py", "test_metrics.py", "test_schedules.py"}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Imports no other tests for `-m core`: their packages may be missing."""
+    if config.option.markexpr == "core" and collection_path.parent == TESTS:
+        return True if collection_path.name not in CORE else None
+
+
+ORACLES = TESTS / "data" / "oracles"
 
 
 @pytest.fixture(scope="session")
@@ -144,14 +154,6 @@ def browser(tmp_path_factory):
     running.call("Log.enable")
     yield running
     running.close()
-
-
-def pytest_collection_finish():
-    # What importing and collecting made stays to the end, and tracing makes objects by the million:
-    # by default all of them are searched for cycles again and again.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)
 
 
 # Everything that a test may lack, and what it then says. A skip with another reason is a failure;
@@ -214,88 +216,11 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"skipped for want of {name}: {count}")
 
 
-# TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
-# tests, and a new one takes its place. That costs ten seconds, which the last files are not worth.
-MOST_MEGABYTES = 1900
-LAST_FILES = 20
-# By most files a process grows by less than half a gigabyte, by these by up to one: they come
-# first, and begin in a process that is not larger.
-LARGE = """
-tests/test_kinds.py tests/export/test_engines.py tests/engine/test_model_engine_features.py
-tests/export/saved_model/test_signatures.py tests/training/test_resume.py
-""".split()
-MOST_MEGABYTES_OF_LARGE = 1400
-
-# With several processes each file goes to one of them, the longest first, so that the processes end
-# together.
-LONGEST = [
-    *LARGE,
-    *"""
-tests/serving/ tests/training/test_killed.py
-tests/interop/ tests/cli/test_learned_run.py tests/training/test_lora.py
-tests/engine/test_scheduler.py tests/decoding/test_search.py tests/training/test_train.py
-tests/models/test_transformer.py tests/models/test_every_model.py tests/benchmarks/
-tests/training/test_backends.py tests/export/saved_model/ tests/web/ tests/test_architecture.py
-tests/export/ tests/litert/ tests/cli/test_main.py tests/cli/test_demo.py
-""".split(),
-]
-
-
-def index_of(nodeid):
-    """A test's place in `LONGEST`, or the one after."""
-    indices = (index for index, start in enumerate(LONGEST) if nodeid.startswith(start))
-    return next(indices, len(LONGEST))
-
-
-def megabytes_of(pid):
-    """Memory of a process, 0 where the system does not tell."""
-    try:
-        pages = pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return nodeid.split("::")[0]
-
-        def _reschedule(self, node):
-            if node not in self.registered_collections:
-                return  # A new process, which still collects: it is given tests afterwards.
-            work = self.assigned_work[node]
-            is_done = work and self._pending_of(work) <= 2 and not node.shutting_down
-            is_large = next(iter(self.workqueue), "") in LARGE
-            most = MOST_MEGABYTES_OF_LARGE if is_large else MOST_MEGABYTES
-            size = megabytes_of(node.gateway._rinfo().pid)
-            if is_done and len(self.workqueue) > LAST_FILES and size > most:
-                node.shutdown()  # once it has run the tests that it has already
-                config.pluginmanager.getplugin("dsession")._clone_node(node)
-            else:
-                super()._reschedule(node)
-
-    config.option.loadscopereorder = False  # not by the number of tests: in the order below
-    return Scheduling(config, log)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes():
-    # Without bytecode each process, and all that it starts, would compile thousands of modules.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    node.gateway.exit()  # Its memory is free at once, not when all tests have ended.
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m`
 def pytest_collection_modifyitems(config, items):
     for item in items:
+        if TESTS in item.path.parents and item.path.relative_to(TESTS).parts[0] in CORE:
+            item.add_marker("core")
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
     slow = {*slow_ones(items)}
@@ -303,8 +228,6 @@ def pytest_collection_modifyitems(config, items):
     left_out = of_jax if config.option.slow else of_jax | slow
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: index_of(item.nodeid))
     if BACKEND == "tensorflow":
         return
     for item in items:
@@ -373,20 +296,6 @@ def one_graph():
 
     with one_graph():
         yield
-
-
-_COLLECTED = {"megabytes": 0}
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown():
-    # Models and graphs are circles, and collections are rare: one after each 200 MB. What compilers
-    # have freed is the system's only when it is asked to take it.
-    if megabytes_of("self") > _COLLECTED["megabytes"] + 200:
-        gc.collect()
-        if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-            libc.malloc_trim(0)
-        _COLLECTED["megabytes"] = megabytes_of("self")
 
 
 @pytest.fixture(scope="session")

@@ -237,7 +237,6 @@ VARIED = {
     "pre_norm": (7, LEARNED),
     "untied": (3, dict(tie_embeddings="none", num_decoder_layers=2, **LEARNED)),
     "rotary": (5, {**LEARNED, "positions": "rotary", "num_kv_heads": 1, "sliding_window": 4}),
-    "alibi": (0, {**LEARNED, "positions": "alibi"}),
 }
 
 

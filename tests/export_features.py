@@ -1,8 +1,31 @@
-"""Formats × features: which export does what the trained model does, and what the others say.
+"""Engines × options: what each engine takes.
 
-The single source of `export/test_features.py`, which checks each cell, and of the table in
-`docs/results/limits.md`, which `docs/_ext/reference.py` writes.
+`engine/test_contract.py` checks each cell. `docs/_ext/reference.py` writes the table in
+`docs/results/limits.md`.
 """
+
+OF_A_CALL = {"alignment", "batch_size", "n_best"}
+SAMPLING = {"sampling", "seed", "temperature", "top_k", "top_p"}
+RANKING = {"beam_size", "length_penalty", "length_normalization", "word_penalty"}
+LIMITS = {"min_length", "max_length", "max_length_ratio", "no_repeat_ngram_size"}
+LIMITS |= {"allow_unknown", "banned_ids", "early_stopping"}
+TAKES = {
+    "saved_model": OF_A_CALL | SAMPLING,
+    "litert": OF_A_CALL | {"long_input"},
+    "ctranslate2": OF_A_CALL
+    | RANKING
+    | LIMITS
+    | {"long_input", "target_prefixes"}
+    | SAMPLING - {"seed"},
+}
+"""Options that the engine of a format takes. A run takes all options."""
+
+CAN = {
+    "saved_model": {"translate", "score", "sample", "align"},
+    "litert": {"translate", "align"},
+    "ctranslate2": {"translate", "score", "sample", "align"},
+}
+"""Capabilities of the engine of a format."""
 
 FEATURES = {
     "greedy": {"beam_size": 1},
@@ -26,69 +49,15 @@ FEATURES = {
     "score": {},
     "stream": {},
 }
-"""Options of a call with each feature. The names are those of the rows of the table."""
+"""Rows of the table of the page, with their options."""
 
-OF_MODEL = {
-    "glossary": "`glossary` needs a run folder, or a model trained with `data.glossary`",
-    "languages": "need a model that names languages",
-    "tag": "`tag` needs a model trained with tags",
-}
-"""Messages where a model without a feature is exported; the export of another model has it."""
-
-EVERYWHERE = {
-    "shortlist": "`shortlist` is fixed at False in a",
-    "phrases": "`phrases` is fixed at None in a",
-    "stream": "`stream` needs a run folder: a",
-}
-"""Messages of all exports without a feature. One with a shortlist has it."""
-
-LACKS = {
-    "saved_model": {
-        "another beam": "`beam_size` is fixed at 3 in a SavedModel",
-        "another penalty": "`length_penalty` is fixed at 0.8 in a SavedModel",
-        "prefixes": "`target_prefixes` is fixed at None in a SavedModel",
-        "banned ids": "`banned_ids` is fixed at .* in a SavedModel",
-        "parts of long texts": "`long_input` is fixed at 'truncate' in a SavedModel",
-    },
-    "litert": {
-        "another beam": "`beam_size` must be 1 or 3 in this export",
-        "another penalty": "`length_penalty` is fixed at 0.8 in a LiteRT export",
-        "sampling": "`sampling` is fixed at False in a LiteRT export",
-        "seed": "is fixed at .* in a LiteRT export",
-        "prefixes": "`target_prefixes` is fixed at None in a LiteRT export",
-        "banned ids": "`banned_ids` is fixed at .* in a LiteRT export",
-        "score": "`score` needs a run folder: a LiteRT export can align, translate",
-    },
-    "ctranslate2": {"seed": "`seed` is fixed at 0 in a CTranslate2 export"},
-}
-"""Messages of the exports of each format that lack a feature."""
-
-OWN_CHANCE = {("ctranslate2", "sampling")}
-"""CTranslate2 samples with random numbers of its own."""
-
-
-SEARCHED = {"languages", "beam_size", "early_stopping"}
-TAKES = {
-    "saved_model": {*SEARCHED, "signatures"},
-    "litert": {*SEARCHED, "shortlist", "quantize", "source_lengths", "n_best"},
-    "web": {*SEARCHED, "shortlist", "quantize", "source_lengths"},
-    "ctranslate2": {*SEARCHED, "shortlist", "quantize"},
-    "marian": {"languages", "beam_size"},
-    "hugging_face": SEARCHED,
-    "argos": {"languages", "quantize", "package_version"},
-}
-"""Options of `export` that each format takes."""
-
+_OF_THE_MODEL = {"glossary", "languages", "tag"}
+_ALWAYS = {"greedy", "markup", "placeholders"}
 _SET_BY_THE_EXPORT = {
     "another beam": "1 or the exported size",
     "another penalty": "the exported penalty",
     "banned ids": "the exported ids",
 }
-
-
-def message_of(format: str, feature: str) -> str | None:
-    """Returns what an export without a feature says; None where it has the feature."""
-    return {**OF_MODEL, **EVERYWHERE, **LACKS[format]}.get(feature)
 
 
 def rows() -> list[list[str]]:
@@ -103,16 +72,19 @@ def rows() -> list[list[str]]:
         if feature in ("score", "stream"):
             names = f"`Translator.{feature}`"
         of_run = "if the model has it" if feature in ("languages", "tag", "shortlist") else "yes"
-        table.append([feature, names, of_run, *(_cell(format, feature) for format in LACKS)])
+        table.append([feature, names, of_run, *(_cell(format, feature) for format in TAKES)])
     return table
 
 
 def _cell(format, feature):
-    if feature in OF_MODEL:
+    if feature in _OF_THE_MODEL:
         return "if the model has it"
-    if feature == "shortlist" and feature in TAKES[format]:
-        return "if exported with it"
-    if (format, feature) in OWN_CHANCE:
+    if feature == "shortlist":
+        return "no" if format == "saved_model" else "if exported with it"
+    if feature in ("score", "stream"):
+        return "yes" if feature in CAN[format] else "no"
+    if (format, feature) == ("ctranslate2", "sampling"):
         return "yes, with random numbers of its own"
-    is_missing = message_of(format, feature) is not None
-    return _SET_BY_THE_EXPORT.get(feature, "no") if is_missing else "yes"
+    if feature in _ALWAYS or FEATURES[feature].keys() <= TAKES[format]:
+        return "yes"
+    return _SET_BY_THE_EXPORT.get(feature, "no")

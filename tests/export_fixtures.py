@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import pickle
 import shutil
@@ -10,8 +11,9 @@ import pytest
 from device_plans import ONE_GRAPH
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine import ModelEngine
-from keras_transformer.errors import InputError
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
 
 WHO = "a man|a woman|two dogs|three children|the old clerk|a girl".split("|")
@@ -67,14 +69,15 @@ def make_engine(tokenizer):
 
 
 @pytest.fixture(scope="session")
-def engine(make_engine):
-    return make_engine(normalize_first=True)
+def engine(make_engine, other_tokenizer):
+    """A trained engine with two vocabularies, so that no side is taken for the other."""
+    return make_engine(other_tokenizer, normalize_first=True, tie_embeddings="decoder")
 
 
 @contextlib.contextmanager
 def converting_here():
     """LiteRT models are converted in this process: to start another takes most of the time."""
-    from keras_transformer.litert import file
+    from keras_transformer.export.litert import file
 
     class Here(contextlib.nullcontext):
         def start(self):
@@ -101,25 +104,46 @@ def converted_here():
         yield
 
 
+def as_graph(function, *specs):
+    """An ordinary graph in place of a function that XLA compiles."""
+    import tensorflow as tf
+
+    return tf.function(function, specs, autograph=False)
+
+
 @pytest.fixture
 def without_xla(monkeypatch):
     """The searches of SavedModels are ordinary graphs, for tests of texts: nothing is compiled."""
     from keras_transformer.export.saved_model import signatures
 
-    def as_graph(function, *specs):
-        return signatures.tf.function(function, specs, autograph=False)
-
     monkeypatch.setattr(signatures, "with_xla", as_graph)
+
+
+@contextlib.contextmanager
+def quick_exports():
+    """Exports are made in this process, as graphs without XLA, and not verified."""
+    from keras_transformer.export import FORMATS, exporter_of
+    from keras_transformer.export.saved_model import signatures
+
+    with converting_here(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signatures, "with_xla", as_graph)
+        for exporter in map(exporter_of, FORMATS):
+            patch.setattr(type(exporter), "verify", lambda *_: {"equal": 1, "texts": 1})
+        yield
+
+
+def with_shortlist(engine):
+    """An engine with a shortlist, which lacks the last source ids."""
+    sides = engine.source_tokenizer, engine.target_tokenizer
+    sources, targets = (tokenizer.vocabulary_size for tokenizer in sides)
+    shortlist = Shortlist([], [*np.random.default_rng(7).integers(4, targets, (sources - 9, 3))])
+    limits = engine.max_source_length, engine.max_target_length
+    return ModelEngine(engine.model, *sides, *limits, shortlist=shortlist, **ONE_GRAPH)
 
 
 @pytest.fixture(scope="session")
 def listed_engine(engine):
-    """`engine` with a shortlist, which lacks the last source ids."""
-    tokenizer = engine.source_tokenizer
-    size = tokenizer.vocabulary_size
-    shortlist = Shortlist([], [*np.random.default_rng(7).integers(4, size, (size - 9, 3))])
-    limits = engine.max_source_length, engine.max_target_length
-    return ModelEngine(engine.model, tokenizer, None, *limits, shortlist=shortlist, **ONE_GRAPH)
+    return with_shortlist(engine)
 
 
 @pytest.fixture(scope="session")
@@ -138,44 +162,133 @@ def exported_once(made_once):
     return exported_once
 
 
+SEARCH = {"beam_size": 3, "length_penalty": 0.8}
+OF_LITERT = {**SEARCH, "n_best": 2, "source_lengths": [13, 7]}
+
+
 @pytest.fixture(scope="session")
 def report(engine, texts, exported_once):
-    """The `ExportReport` of `engine`, exported and verified."""
+    """The `ExportReport` of `engine`, exported as graphs without XLA and not verified."""
     from keras_transformer.export import export_saved_model
 
-    options = {"beam_size": 3, "length_penalty": 0.8}
-    return exported_once("saved_model", export_saved_model, engine, texts, **options)
+    with quick_exports():
+        return exported_once("saved_model", export_saved_model, engine, texts, **SEARCH)
+
+
+@pytest.fixture(scope="session")
+def verified_report(engine, texts, exported_once):
+    """The same, compiled with XLA and verified in another process: for slow tests."""
+    from keras_transformer.export import export_saved_model
+
+    return exported_once("verified", export_saved_model, engine, texts, **SEARCH)
 
 
 @pytest.fixture(scope="session")
 def litert_report(engine, texts, exported_once):
-    """The `ExportReport` of `engine` for LiteRT in float32."""
+    """The `ExportReport` of `engine` for LiteRT in float32, not verified."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     from keras_transformer.export import export_litert
 
-    options = {"beam_size": 3, "n_best": 2, "length_penalty": 0.8, "source_lengths": [13, 7]}
-    return exported_once("litert", export_litert, engine, texts, **options)
+    with quick_exports():
+        return exported_once("litert", export_litert, engine, texts, **OF_LITERT)
 
 
 @pytest.fixture(scope="session")
-def two_sided_engine(make_engine, other_tokenizer):
-    """A trained engine with two vocabularies."""
-    return make_engine(other_tokenizer, normalize_first=True, tie_embeddings="decoder")
+def verified_litert_report(engine, texts, exported_once):
+    """The same, converted and verified in other processes: for slow tests."""
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    from keras_transformer.export import export_litert
+
+    return exported_once("verified_litert", export_litert, engine, texts, **OF_LITERT)
 
 
 @pytest.fixture(scope="session")
-def ctranslate2_report(two_sided_engine, texts, exported_once):
-    """The `ExportReport` of `two_sided_engine` for CTranslate2."""
+def ctranslate2_report(engine, texts, exported_once):
+    """The `ExportReport` of `engine` for CTranslate2."""
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     from keras_transformer.export import export_ctranslate2
 
-    options = {"beam_size": 3, "length_penalty": 0.8}
-    return exported_once("ctranslate2", export_ctranslate2, two_sided_engine, texts[:20], **options)
+    return exported_once("ctranslate2", export_ctranslate2, engine, texts[:20], **SEARCH)
+
+
+def check_extra(format):
+    """Skips a test where the package of a format is missing."""
+    packages = {"litert": "ai_edge_litert", "ctranslate2": "ctranslate2"}
+    if format in packages:
+        pytest.importorskip(packages[format], reason=f"comes with the extra [{format}]")
 
 
 @pytest.fixture(scope="session")
-def argos_report(engine, texts, exported_once, made_once):
-    """The `ExportReport` of `engine` for Argos Translate, with a folder that splits sentences."""
+def folder_of_lists(listed_engine, texts, exported_once):
+    """`folder_of_lists(format)`: the path of `listed_engine`'s export, not verified."""
+    fields = {"litert": {"beam_size": 1, "source_lengths": [13]}, "ctranslate2": {"beam_size": 3}}
+
+    def folder_of_lists(format):
+        check_extra(format)
+        from keras_transformer.export import exporter_of
+
+        options = {"shortlist": True, **fields[format]}
+        with quick_exports():
+            export = exporter_of(format).export
+            return exported_once(f"{format}_list", export, listed_engine, texts, **options).folder
+
+    return folder_of_lists
+
+
+PLACES = {"source_prefix": "source", "source_suffix": "target", "target_prefix": "target"}
+# CTranslate2 has no suffix.
+PLACES_OF = {"ctranslate2": {"source_prefix": "source", "target_prefix": "target"}}
+
+
+@pytest.fixture(scope="session")
+def engine_of_languages(engine, texts):
+    """`engine_of_languages(format)`: the engine of a model that reads tokens of three languages in
+    all places that the format has, and a tag."""
+    tokens = {code: f">>{code}<<" for code in ("de", "en", "fr")}
+    # As many ids as the model has.
+    sides = (texts, 53), ([text.upper() for text in texts], 47)
+    tokenizers = [
+        Tokenizer.train_from_texts(side, size, languages=tokens.values(), tags=["bt"])
+        for side, size in sides
+    ]
+
+    @functools.cache
+    def engine_of_languages(format=None):
+        languages = Languages(tokens, **PLACES_OF.get(format, PLACES))
+        return ModelEngine(engine.model, *tokenizers, 13, 17, **ONE_GRAPH, languages=languages)
+
+    return engine_of_languages
+
+
+@pytest.fixture(scope="session")
+def folder_of_languages(engine_of_languages, texts, exported_once):
+    """`folder_of_languages(format)`: its export, not verified."""
+    fields = {"saved_model": {"signatures": ("beam", "score", "align")}}
+    fields["litert"] = {"source_lengths": [13]}
+
+    def folder_of_languages(format):
+        check_extra(format)
+        from keras_transformer.export import exporter_of
+
+        options = {"beam_size": 2, **fields.get(format, {})}
+        with quick_exports():
+            export = exporter_of(format).export
+            name = f"{format}_of_languages"
+            engine = engine_of_languages(format)
+            return exported_once(name, export, engine, texts, **options).folder
+
+    return folder_of_languages
+
+
+@pytest.fixture(scope="session")
+def engine_of_one_vocabulary(make_engine):
+    return make_engine(normalize_first=True)
+
+
+@pytest.fixture(scope="session")
+def argos_report(engine_of_one_vocabulary, texts, exported_once, made_once):
+    """The `ExportReport` of `engine_of_one_vocabulary` for Argos Translate, with a folder that
+    splits sentences."""
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     from keras_transformer.export import export_argos
 
@@ -186,13 +299,14 @@ def argos_report(engine, texts, exported_once, made_once):
 
     options = {"languages": "en-GB,de", "package_version": "1.10"}
     options |= {"sentence_splitter": made_once("splitter", make) / "stanza"}
+    engine = engine_of_one_vocabulary
     return exported_once("argos", export_argos, engine, texts[:20], **options)
 
 
 @pytest.fixture(scope="session")
 def npm(made_once):
     """A folder with LiteRT.js, found as the export finds it or installed."""
-    from keras_transformer.web.export import PACKAGES, find_packages
+    from keras_transformer.extras.web.export import PACKAGES, find_packages
 
     try:
         return find_packages()[0]
@@ -274,7 +388,7 @@ def engines_of(request, folder_of):
 
     def engines_of(format):
         if format not in loaded:
-            trained = "two_sided_engine" if format == "ctranslate2" else "engine"
+            trained = "engine_of_one_vocabulary" if format == "argos" else "engine"
             if format == "saved_model":
                 exported = request.getfixturevalue("exported")
             else:
@@ -297,7 +411,7 @@ def light(tmp_path_factory):
     from keras_transformer import Tokenizer
     from keras_transformer.engine import ModelEngine
     from keras_transformer.export import export_ctranslate2
-    from keras_transformer.interop.ctranslate2.export import CTranslate2Exporter
+    from keras_transformer.extras.ctranslate2.export import CTranslate2Exporter
 
     model = varied_transformer("post_norm")
     ban_padding_and_bos(model)

@@ -3,9 +3,11 @@
 A new attribute of tokenizers or engines is written here once. Tests give the values that matter.
 """
 
+import re
+
 from keras_transformer import Translation
+from keras_transformer.base.ids import EOS_ID
 from keras_transformer.engine import Engine
-from keras_transformer.ids import EOS_ID
 from keras_transformer.text.symbols import Placeholders
 
 
@@ -25,6 +27,9 @@ class FakeTokenizer:
         if isinstance(texts, str):
             return texts.split() + [EOS_ID] * add_eos
         return [self.tokenize(text, add_eos) for text in texts]
+
+    def spans(self, text):
+        return [match.span() for match in re.finditer(r"\S+", text)]
 
     def split_tags(self, text):
         return "", text

@@ -5,9 +5,8 @@ import math
 import numpy as np
 from reference import softmax
 
-OF_HUGGING_FACE = {"epsilon": 1e-5, "divisor": 0}
 OF_M2M100 = {"epsilon": 1e-5, "offset": 2}
-"""Options in which models of Hugging Face differ from Marian's."""
+"""Options in which models of many languages differ from Marian's."""
 
 
 def log_probabilities(tensors, options, source, target):
@@ -79,7 +78,7 @@ def _embed(tensors, options, side, ids):
             rows[position] = table[id] * math.sqrt(width)
         for i in range(half):
             index = position + options.get("offset", 0)
-            angle = index * 10000.0 ** (-i / (half - options.get("divisor", 1)))
+            angle = index * 10000.0 ** (-i / (half - 1))
             rows[position, i] += math.sin(angle)
             rows[position, half + i] += math.cos(angle)
     return rows

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from keras_transformer.interop.marian import reader as marian
+from keras_transformer.extras.marian import reader as marian
 from keras_transformer.text.vocabulary import parsed
 
 TOYS = pathlib.Path(__file__).parent / "data" / "marian"

@@ -1,9 +1,11 @@
 """Engines that translate words in a known way, for tests of markup."""
 
+import collections
 import re
 
 import numpy as np
 from fakes import FakeEngine, FakeTokenizer
+from hypothesis import strategies as st
 
 from keras_transformer import Translation, Translator
 from keras_transformer.text.per_text import one_for_each
@@ -150,3 +152,19 @@ def tree(text):
         ]
         for start, end in pairs.items()
     }
+
+
+SETS_OF_PLACEHOLDERS = st.sampled_from([Placeholders(), Placeholders(2), EIGHT])
+RANDOM = st.randoms(use_true_random=False)
+
+
+def check_same_tags(source, restored):
+    """Each tag and item is there once, and elements are nested as before."""
+    for pattern in (TAG, ITEM):
+        counts = collections.Counter(pattern.findall(source))
+        assert collections.Counter(pattern.findall(restored)) == counts, (source, restored)
+    whole = tree(source)
+    if len(whole) == source.count(" id=") == source.count("</"):
+        assert tree(restored) == whole, (source, restored)
+    # What is left is text, with its signs escaped.
+    assert not re.search("[<>]", TAG.sub("", restored)), (source, restored)

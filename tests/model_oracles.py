@@ -14,6 +14,7 @@ from reference import (
     layer_norm,
     part,
     positional_encoding,
+    scored_attention,
     sigmoid,
     softmax,
 )
@@ -222,14 +223,8 @@ def _states(apply, count, weights, inputs):
 
 
 def _context(weights, score, query, values):
-    """The values' mean by the softmax of a score: Luong et al. 2015, Bahdanau et al. 2014."""
-    if score == "additive":
-        inner = query @ weights["attention/query/kernel"] + values @ weights["attention/key/kernel"]
-        scores = np.tanh(inner) @ weights["attention/vector"]
-    else:
-        keys = values @ weights["attention/key/kernel"] if score == "general" else values
-        scores = keys @ query / (math.sqrt(len(query)) if score == "scaled_dot" else 1)
-    return softmax(scores) @ values
+    attention = part(weights, "attention")
+    return scored_attention(attention, score, query[None, None], values[None])[0][0, 0]
 
 
 ORACLES = {

@@ -103,6 +103,41 @@ def attention(
     return output, scores
 
 
+def scored_attention(weights, score, query, value, key=None, mask=True):
+    """Attention of recurrent models by a score of one pair: its output, and its weights.
+
+    Luong et al. 2015, section 3.1; Bahdanau et al. 2014, appendix A.1.2, of which `vector` is v.
+    """
+    key = value if key is None else key
+    scores = np.zeros((*query.shape[:2], key.shape[1]))
+    for b, i, j in np.ndindex(scores.shape):
+        q, k = query[b, i], key[b, j]
+        if score == "additive":
+            inner = q @ weights["query/kernel"] + k @ weights["key/kernel"]
+            scores[b, i, j] = weights["vector"] @ np.tanh(inner)
+        else:
+            k = k @ weights["key/kernel"] if score == "general" else k
+            scores[b, i, j] = q @ k / (math.sqrt(len(q)) if score == "scaled_dot" else 1)
+    shares = np.where(mask, np.exp(scores - scores.max(axis=2, keepdims=True)), 0.0)
+    totals = shares.sum(axis=2, keepdims=True)
+    shares = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
+    return shares @ value, shares
+
+
+def pooling(weights, mode, inputs, real):
+    """The mean, the largest or a learned mean of the vectors at real tokens, 0 without any."""
+    pooled = np.zeros((len(inputs), inputs.shape[2]))
+    for row, (vectors, is_real) in enumerate(zip(inputs, real, strict=True)):
+        vectors = vectors[is_real]
+        if not len(vectors):
+            continue
+        if mode == "attention":
+            pooled[row] = softmax((vectors @ weights["score/kernel"])[:, 0]) @ vectors
+        else:
+            pooled[row] = vectors.mean(axis=0) if mode == "mean" else vectors.max(axis=0)
+    return pooled
+
+
 def slopes(heads):
     """Press et al. 2022: a geometric sequence that starts at its ratio, which is `2^(-8/heads)`.
 
@@ -140,7 +175,7 @@ def positional_encoding(
             pair, is_cosine = column // 2, column % 2
             if layout == "halves":
                 pair, is_cosine = column % half, column >= half
-            share = 2 * pair / width if frequencies == "paper" else pair / (width / 2 - 1)
+            share = 2 * pair / width if frequencies == "paper" else pair / max(width / 2 - 1, 1)
             angle = (start_index + row) / max_wavelength**share
             encoding[row, column] = math.cos(angle) if is_cosine else math.sin(angle)
     return encoding
@@ -183,9 +218,9 @@ def ssru(weights, inputs):
 class _Sublayers:
     """Sublayers of one block, with their residuals, dropout and normalizations."""
 
-    def __init__(self, weights, normalize_first, epsilon, dropout):
+    def __init__(self, weights, normalize_first, epsilon, dropout, seen):
         self.weights, self.normalize_first = weights, normalize_first
-        self.epsilon, self.dropout = epsilon, dropout
+        self.epsilon, self.dropout, self.seen = epsilon, dropout, seen
 
     def __call__(self, name, inputs, function, *arguments, **options):
         layer, norm = part(self.weights, name), part(self.weights, f"{name}_norm")
@@ -197,7 +232,10 @@ class _Sublayers:
         """Attention to `memory`, or of `inputs` to themselves."""
 
         def function(layer, x):
-            return attention(layer, x, x if memory is None else memory, **options)[0]
+            outputs, scores = attention(layer, x, x if memory is None else memory, **options)
+            if self.seen is not None:
+                self.seen.append(scores)
+            return outputs
 
         return self(name, inputs, function)
 
@@ -212,10 +250,14 @@ def encoder_block(
     dropout=0.0,
     attention_dropout=0.0,
     feed_forward_dropout=0.0,
+    seen=None,
     **options,
 ):
-    """One layer of the encoder; `mask` and the options of self-attention are `attention`'s."""
-    sublayers = _Sublayers(weights, normalize_first, epsilon, dropout)
+    """One layer of the encoder; `mask` and the options of self-attention are `attention`'s.
+
+    `seen`, a list, is given the weights of each attention.
+    """
+    sublayers = _Sublayers(weights, normalize_first, epsilon, dropout, seen)
     options |= {"mask": mask, "dropout": attention_dropout}
     hidden = sublayers.attend("self_attention", inputs, **options)
     return sublayers("feed_forward", hidden, feed_forward, activation, feed_forward_dropout)
@@ -233,13 +275,14 @@ def decoder_block(
     dropout=0.0,
     attention_dropout=0.0,
     feed_forward_dropout=0.0,
+    seen=None,
     **options,
 ):
     """One layer of the decoder. `mask` applies in addition to the causal mask."""
     length = inputs.shape[1]
     causal = np.array([[j <= i for j in range(length)] for i in range(length)])
     mask = causal if mask is None else causal & mask
-    sublayers = _Sublayers(weights, normalize_first, epsilon, dropout)
+    sublayers = _Sublayers(weights, normalize_first, epsilon, dropout, seen)
     if part(weights, "ssru"):
         hidden = sublayers("ssru", inputs, ssru)
     else:

@@ -13,88 +13,67 @@ import keras
 import pytest
 
 import keras_transformer
-from keras_transformer.formats import FORMATS
-from keras_transformer.imports import LEVEL
-from keras_transformer.impossible import HIDDEN
+from keras_transformer.base.formats import FORMATS
+from keras_transformer.base.imports import LEVEL
+from keras_transformer.base.impossible import HIDDEN
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
-GROUND = {
-    "errors", "files", "reading", "options", "ids", "impossible", "imports", "formats",
-    "memory", "translation",
-}  # fmt: skip
 OUTCOME = {"losses", "metrics", "schedules"}
-BELOW_ENGINE = GROUND | {
-    "large_variables",
-    "text",
-    "scores",
-    "steps",
-    "layers",
-    "decoding",
-    "models",
-    "data",
-    "runs",
-}
+BELOW_ENGINE = {"base", "text", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
-DOORS = {"analysis", "corpora", "documents", "interop", "litert", "markup", "serving", "web"}
-# Made of the core, for commands and programs that use it.
-AROUND = {"bulk", "cluster", "conversation"}
-# What a command or a server sets up for its process.
-PROCESS = {"compilation_cache"}
+EXTRAS = {
+    *("analysis", "bulk", "cluster", "corpora", "documents", "markup", "serving", "web"),
+    *("argos", "ctranslate2", "foreign", "hugging_face", "importing", "marian"),
+}
+PROGRAMS = {"argos", "ctranslate2", "hugging_face", "marian"}
 MAY_IMPORT = {
-    "errors": set(),
-    "imports": set(),
-    "ids": set(),
-    "impossible": set(),
-    "formats": {"errors"},
-    "files": {"errors"},
-    "memory": {"errors"},
-    "large_variables": set(),
-    "reading": {"errors", "options"},
-    "translation": {"reading", "text"},
-    "options": {"errors"},
-    "text": GROUND,
-    "scores": GROUND | {"text"},
-    "steps": GROUND | {"text"},
-    "data": GROUND | {"text"},
-    "layers": GROUND | {"large_variables"},
-    **dict.fromkeys(sorted(OUTCOME), GROUND | OUTCOME | {"layers"}),
-    "decoding": GROUND | {"layers"},
-    "models": GROUND | {"layers"},
-    "runs": GROUND | {"large_variables", "text", "decoding", "models"},
+    "base": set(),
+    "text": {"base"},
+    "data": {"base", "text"},
+    "layers": {"base"},
+    **dict.fromkeys(sorted(OUTCOME), {"base", "layers"} | OUTCOME),
+    "decoding": {"base", "layers"},
+    "models": {"base", "layers"},
+    "runs": {"base", "text", "decoding", "models"},
     "engine": BELOW_ENGINE,
     "training": CORE - {"export"},
     "export": CORE - {"training"},
-    "compilation_cache": set(),
-    **dict.fromkeys(sorted(DOORS | AROUND), CORE | PROCESS),
-    "web": CORE | {"litert"},  # A page runs a LiteRT file.
+    **dict.fromkeys(sorted(EXTRAS), CORE),
     "documents": CORE | {"markup"},  # Documents have tags and marks around words.
-    "serving": CORE | PROCESS | {"documents"},
-    "cluster": CORE | PROCESS | {"bulk", "serving"},
-    # Public names.
-    **dict.fromkeys(("importing", "fetching"), {"interop"}),
-    "cli": CORE | DOORS | AROUND | PROCESS,
+    "serving": CORE | {"documents"},
+    "cluster": CORE | {"bulk", "serving"},
+    "foreign": CORE | {"importing"},  # An export is read back.
+    **dict.fromkeys(sorted(PROGRAMS), CORE | {"foreign"}),
+    "argos": CORE | {"foreign", "ctranslate2"},  # A package has a model of CTranslate2.
+    "importing": CORE | {"foreign"} | PROGRAMS,
+    "cli": CORE | EXTRAS,
     "__main__": {"cli"},
 }
 # The only files of the model's side that others may import.
 ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
 # Run by Keras alone, on any backend, or without one.
 KERAS_ONLY = {
-    *("text", "scores", "steps", "markup", "layers", "models", "decoding", "runs", "analysis"),
-    *OUTCOME, *GROUND,
+    *("base", "text", "markup", "layers", "models", "decoding", "runs", "analysis"), *OUTCOME,
 }  # fmt: skip
 
 
 def part_of(path):
-    """`layers` for `layers/block.py`, `config` for `config.py`."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    """`layers` for `layers/blocks.py`, `web` for `extras/web/export.py`."""
+    return part_of_name(module_name(path))
+
+
+def part_of_name(module):
+    """The part of a module, by its name."""
+    _, *names = module.split(".")
+    return names[1] if names[0] == "extras" and len(names) > 1 else names[0]
 
 
 def sources(*parts):
     """The files of some parts of the package, or of all but its `__init__.py`."""
-    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if part_of(p) != "__init__"]
+    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if p != PACKAGE / "__init__.py"]
     return [p for p in paths if not parts or part_of(p) in parts]
 
 
@@ -136,14 +115,14 @@ def our_imports(path):
 
 def is_allowed(part, module):
     """Whether a part may import a module."""
-    below, name = module.split(".")[1], module.split(".")[-1]
+    below, name = part_of_name(module), module.split(".")[-1]
     if below == "layers" and part in ONLY:
         return name in ONLY[part]
     return below in MAY_IMPORT[part] | {part}
 
 
 def test_every_part_has_its_arrows():
-    assert {part_of(path) for path in sources()} == set(MAY_IMPORT)
+    assert {part_of(path) for path in sources()} == {*MAY_IMPORT, "extras"}
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)
@@ -163,44 +142,9 @@ def test_no_files_import_each_other_in_a_circle_and_none_what_measures_them():
 
 def test_what_keras_computes_and_texts_never_import_a_backend():
     backends = {"tensorflow", "tensorflow_text", "jax", "torch"}
-    imported = {(path, *entry) for path in sources(*KERAS_ONLY) for entry in imports(path)}
+    paths = set(sources(*KERAS_ONLY)) - {PACKAGE / "base/large_variables.py"}
+    imported = {(path, *entry) for path in paths for entry in imports(path)}
     assert [entry for entry in imported if entry[1].split(".")[0] in backends] == []
-
-
-def test_translating_to_text_is_written_once():
-    defining = {
-        f"{path.relative_to(PACKAGE)}: {node.name}"
-        for path in sources("engine")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and node.name.endswith("Engine")
-        for function in node.body
-        if isinstance(function, ast.FunctionDef)
-        and function.name in ("translate", "score", "stream")
-    }
-    assert defining == {"engine/engine.py: Engine"}
-
-
-def is_length_penalty(node):
-    """Whether an expression looks like one: a variable to a variable power, or a choice of one."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        sides = [{type(inner) for inner in ast.walk(side)} for side in (node.left, node.right)]
-        return all({ast.Name, ast.Attribute} & kinds for kinds in sides)
-    if isinstance(node, ast.Call):
-        function = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        return function in ("pow", "power", "float_power", "length_penalty", "penalty")
-    return isinstance(node, ast.Compare) and "length_normalization ==" in ast.unparse(node)
-
-
-def test_only_the_ranking_computes_a_length_penalty():
-    computing = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in sources()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if is_length_penalty(node)
-    }
-    # Wavelengths, the length of blocks.
-    other_powers = {"analysis/positions.py", "layers/ssru.py"}
-    assert computing == {"decoding/ranking.py", *other_powers}
 
 
 # Beginnings and ends of names in patterns: `>>[`, `+<<`, `__[`, `{3}_[A-Z`. Whole tokens in a
@@ -227,24 +171,8 @@ def test_only_one_module_knows_what_a_tag_looks_like():
     assert set(names) == {"text/tags.py"}, names
 
 
-def is_far_below_zero(node):
-    """Whether an expression is a float such as -1e9, of at most -99."""
-    is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-    value = getattr(node.operand, "value", None) if is_negative else None
-    return isinstance(value, float) and value >= 99
-
-
-def test_only_one_module_has_the_numbers_that_mean_impossible():
-    found = {
-        (path.relative_to(PACKAGE).as_posix(), ast.unparse(node))
-        for path in sources()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if is_far_below_zero(node)
-    }
-    # The score of a SentencePiece piece that no segmentation uses is of another kind.
-    ours = {("impossible.py", number) for number in ("-1e+30", "-1000000000.0", "-100.0")}
-    assert found == {*ours, ("interop/vocabulary.py", "-1000.0")}
-    script = (PACKAGE / "web" / "static" / "shortlist.js").read_text("utf-8")
+def test_the_page_hides_a_token_by_the_number_of_the_models():
+    script = (PACKAGE / "extras" / "web" / "static" / "shortlist.js").read_text("utf-8")
     assert float(re.search(r"HIDDEN = (\S+);", script)[1]) == HIDDEN
 
 
@@ -268,14 +196,14 @@ def test_options_lie_with_their_format_and_what_formats_share_names_no_option_of
     fields = {
         row: {field.name for field in dataclasses.fields(row.load("options"))} for row in rows
     }
-    doors = {row for row in rows if row.options.split(".")[0] in DOORS}
-    cores = set().union(*(fields[row] for row in set(rows) - doors))
-    names_of_doors = set().union(*(fields[row] for row in doors)) - cores
-    names_of_doors |= {row.options.split(":")[1] for row in doors}
-    assert {"npm", "package_version", "source_lengths", "WebOptions"} <= names_of_doors
+    of_extras = {row for row in rows if row.options.startswith(("extras.", "export.litert."))}
+    cores = set().union(*(fields[row] for row in set(rows) - of_extras))
+    names_of_extras = set().union(*(fields[row] for row in of_extras)) - cores
+    names_of_extras |= {row.options.split(":")[1] for row in of_extras}
+    assert {"npm", "package_version", "source_lengths", "WebOptions"} <= names_of_extras
     shared = [path for path in sources("export") if path.parent.name == "export"]
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in shared}
-    named = {path: names_of_doors & set(names_in(tree)) for path, tree in trees.items()}
+    named = {path: names_of_extras & set(names_in(tree)) for path, tree in trees.items()}
     assert {path: names for path, names in named.items() if names} == {}
 
 
@@ -315,7 +243,7 @@ def run_python(code, *arguments, **environment):
 FIRST_IMPORT = """
 import json, sys
 import keras_transformer
-from keras_transformer.imports import own_stderr
+from keras_transformer.base.imports import own_stderr
 
 own_stderr()
 
@@ -339,7 +267,9 @@ def saved(tmp_path_factory):
     """Path of a compiled model."""
     from keras_transformer import SmoothedCrossEntropy, TransformerSchedule
 
-    config = keras_transformer.TransformerConfig(23, 14, 2, 11, 1, 1)
+    config = keras_transformer.TransformerConfig(
+        23, 14, 2, 11, num_encoder_layers=1, num_decoder_layers=1
+    )
     model = keras_transformer.Transformer(config)
     model.compile(keras.optimizers.Adam(TransformerSchedule(14)), SmoothedCrossEntropy())
     path = str(tmp_path_factory.mktemp("saved") / "model.keras")
@@ -373,16 +303,17 @@ def without_posix():
     del os.geteuid, os.killpg
     import numpy as np
     import keras_transformer as kt
-    from keras_transformer.bulk import corpus
+    from keras_transformer.extras.bulk import corpus
     from keras_transformer import data, decoding, export, layers, losses, models
-    from keras_transformer.compilation_cache import enable_compilation_cache
-    from keras_transformer.interop.ctranslate2.engine import CTranslate2Engine
-    from keras_transformer.litert.engine import LiteRTEngine
+    from keras_transformer.base.compilation_cache import enable_compilation_cache
+    from keras_transformer.extras.ctranslate2.engine import CTranslate2Engine
+    from keras_transformer.export.litert.engine import LiteRTEngine
     from keras_transformer.export.saved_model.engine import SavedModelEngine
 
     enable_compilation_cache()
     names = [name for name in kt.__all__ if not getattr(kt, name)]
-    model = kt.Transformer(kt.TransformerConfig(23, 14, 2, 11, 1, 1))
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = kt.Transformer(kt.TransformerConfig(23, 14, 2, 11, **layers))
     model.compile("sgd", kt.SmoothedCrossEntropy(), run_eagerly=True)
     source, target = np.array([[3, 5, 2, 0]]), np.array([[1, 7, 11]])
     loss = model.fit((source, target), np.array([[7, 11, 2]]), verbose=0).history["loss"][0]

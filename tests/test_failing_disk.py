@@ -1,259 +1,434 @@
-"""A command on a full or broken disk ends well, or with one line and without a wrong file.
+"""A write that fails, or a kill before it, leaves whole files, one line, and a call that works.
 
-`failing_disk.c` lets one call fail that makes, writes, syncs or renames a file: once (a broken
-disk), or with all later calls (a full disk). Each file that a command leaves then equals the file
-before, or the file of an undisturbed run. A command that can be resumed has the whole result then.
-
-`FAILING_CALLS=9 pytest --slow tests/test_failing_disk.py` tries nine calls of each function, for
-every command; `-k train` takes one command, and a large number all its calls.
+Each row is a writer of the package. Every change of the disk fails once, or the disk is full from
+there on, or the process is killed there. A row with many changes tries some of them:
+`FAILING_CALLS=9999 pytest --slow tests/test_failing_disk.py` tries all.
 """
 
-import contextlib
-import ctypes
-import errno
-import functools
+import collections
 import hashlib
+import io
 import itertools
-import json
 import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
-import threading
-import traceback
+import tempfile
+import types
 import zipfile
 
+import numpy as np
 import pytest
-from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
+from failing_disk import KINDS, FailingDisk, KilledError
+from fakes import FakeEngine
+from small_corpus import PAIRS, write_corpus
+
+from keras_transformer import Tokenizer, Translator
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import (
+    MANIFEST,
+    OwnedFolder,
+    temporary_folder,
+    write_output,
+    write_whole,
+)
+from keras_transformer.cli import demo
+from keras_transformer.cli.dates import date_corpus
+from keras_transformer.data import encoding
+from keras_transformer.engine.evaluation import evaluate_model
+from keras_transformer.export import exporter_of
+from keras_transformer.extras.bulk.corpus import translate_corpus
+from keras_transformer.extras.corpora.cleaning import clean_corpora
+from keras_transformer.extras.documents.translating import translate_file
+from keras_transformer.extras.importing.fetching.names import local_model
+from keras_transformer.extras.importing.importing import import_run
+from keras_transformer.extras.serving.server import private_copy
+from keras_transformer.extras.serving.translated_files import TranslatedFiles
+from keras_transformer.runs.model_file import save_model
+from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.text import Labels
+from keras_transformer.text.languages import Languages
+from keras_transformer.text.shortlist import Shortlist
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc")
 
 TESTS = pathlib.Path(__file__).parent
 TOY = TESTS / "data" / "marian" / "opus"
-FULL, BROKEN = (errno.ENOSPC, True), (errno.EIO, False)  # whether all later calls fail, too
-COUNT = int(os.environ.get("FAILING_CALLS", "1"))  # of the calls of each function
-SECONDS = 900  # A command that takes longer hangs.
-
-RUN, TEXTS, OUTPUT = ["--model", "{inputs}/run"], "{inputs}/texts.txt", ["--output", "{disk}/out"]
-COMMANDS = {
-    "save_model": ["{disk}/model.keras"],
-    "clean": [
-        "clean",
-        "{inputs}/corpus/train.en",
-        "{inputs}/corpus/train.de",
-        "--processes=1",
-        *OUTPUT,
-    ],
-    "import": ["import", str(TOY), *OUTPUT],
-    "shortlist": ["shortlist", "--model", "{disk}/run", "{inputs}/pairs.tsv"],
-    "train": ["train", "{inputs}/recipe.yaml", *OUTPUT],
-    "translate": ["translate", *RUN, TEXTS, *OUTPUT],
-    "synthesize": ["synthesize", *RUN, TEXTS, *OUTPUT],
-    "evaluate": ["evaluate", *RUN, "--source", TEXTS, "--reference", TEXTS, *OUTPUT],
-    "inspect": ["inspect", *RUN, "--text", "a cat", *OUTPUT],
-}
-TRAINED = {"hugging_face", "argos", "web"}  # They do not take the imported model.
-for name in "saved_model", "litert", "ctranslate2", "marian", *sorted(TRAINED):
-    run = ["--model", "{inputs}/trained"] if name in TRAINED else RUN
-    COMMANDS[name] = ["export", *run, "--samples", TEXTS, *OUTPUT, "--format", name]
-COMMANDS["argos"] += ["--languages", "en-eo"]
-QUICK = ["save_model", "clean"]
-SLOW = COMMANDS.keys() - QUICK if "FAILING_CALLS" in os.environ else ["import", "shortlist"]
-MARKS = [pytest.mark.slow, pytest.mark.tensorflow]
-IN_PARTS = {"clean", "shortlist"}  # Each file has its name as soon as it is whole.
-RESUMED = {"train": ["--resume"], "synthesize": []}  # by the same command with these options
+CALLS = int(os.environ.get("FAILING_CALLS", "0"))
+ROWS = []
 
 
-def contents(folder):
-    """Checksums of files by their names, without times and numbers of epochs."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {re.sub(r"tfevents.*|\d+\.keras", "", str(path)): checksum(path) for path in files}
+def row(*marks, most=150, files="whole", extra=()):
+    """Makes a row of `writer(disk, inputs, request)`, which returns a call that writes to `disk`.
+
+    Files are "whole"; or "together" all old or all new; or "resumed", which the next call ends.
+    """
+
+    def add(writer):
+        values = (writer, CALLS or most, files)
+        ROWS.append(pytest.param(*values, id=writer.__name__, marks=marks))
+        return writer
+
+    return add
+
+
+TENSORFLOW = pytest.mark.tensorflow
+SLOW = pytest.mark.slow
+
+
+@row()
+def output_behind_a_link(disk, inputs, request):
+    (disk / "file").write_text("old")
+    (disk / "link").symlink_to(disk / "file")
+    return lambda: write_output(disk / "link", "new")
+
+
+@row(files="together")
+def folder_over_an_earlier_one(disk, inputs, request):
+    def write(content="new", names=("README.md", "a/model.bin")):
+        with OwnedFolder(disk / "out").staged(overwrite=True) as folder:
+            for name in names:
+                (folder / name).parent.mkdir(exist_ok=True)
+                write_whole(folder / name, content)
+            write_whole(folder / MANIFEST, f'{{"files": ["{names[-1]}"]}}')
+
+    write("old", ("model.bin",))
+    return write
+
+
+@row(files="together")
+def folder_that_is_empty(disk, inputs, request):
+    (disk / "out").mkdir()
+
+    def write():
+        with OwnedFolder(disk / "out").staged(overwrite=True) as folder:
+            write_whole(folder / MANIFEST, "{}")
+
+    return write
+
+
+@row(files="resumed")  # Each call chooses another name.
+def folder_for_a_while(disk, inputs, request):
+    def write():
+        with temporary_folder(disk / "kt-") as folder:
+            (folder / "a").mkdir()
+
+    return write
+
+
+@row(most=100)
+def model(disk, inputs, request):
+    import keras
+
+    small = keras.Sequential([keras.layers.Dense(97)])
+    small.build((None, 7))
+    (disk / "model.keras").write_text("old")
+    return lambda: save_model(small, disk / "model.keras")
+
+
+@row()
+def checkpoint_of_lora(disk, inputs, request):
+    import keras
+
+    from keras_transformer.training.lora import save_adapter
+
+    small = keras.Sequential([keras.layers.Dense(3)])
+    small.build((None, 7))
+    small.compile("sgd")
+    return lambda: save_adapter(small, disk / "epoch-0001.npz")
+
+
+def vocabulary():
+    return Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
+
+
+@row()
+def start_of_a_run(disk, inputs, request):
+    run, labels = RunFiles(disk / "run"), Labels(["a", "b"])
+    arguments = {"model": {"kind": "classifier"}}, (vocabulary(), labels), {"train": {}}
+
+    def write():
+        run.write_start(*arguments, Languages(directions=(("en", "de"),)))
+        run.write_sample_pairs(PAIRS)
+        Shortlist([3, 5], [[7]] * 300).save(run.shortlist_file)
+
+    return write
+
+
+@row()
+def epochs_of_a_run_after_a_checkpoint(disk, inputs, request):
+    run = RunFiles(disk / "run")
+    run.checkpoints.mkdir(parents=True)
+    training = types.SimpleNamespace(select_by="loss", average_epochs=1)
+    for epoch in (1, 2, 3):
+        run.candidate_file(epoch).write_text(f"{epoch}")
+        run.checkpoint_file(epoch).write_text(f"{epoch}")
+        run.add_samples(f"epoch {epoch}\n")
+    rows = [{"epoch": epoch, "loss": 3.0, "val_loss": float(epoch)} for epoch in (1, 2, 3)]
+    run.write_history(rows)
+
+    def write():
+        run.remove_partial_files()
+        run.roll_back_to(2, training)
+        run.write_bad_batch({"epoch": 2})
+        run.write_metrics({"bleu": 7.0})
+
+    return write
+
+
+@row(most=45, files="together")
+def clean(disk, inputs, request):
+    corpus = write_corpus(inputs / "corpus")
+    files = tuple(str(corpus / f"train.{side}") for side in ("en", "de"))
+    clean_corpora([files], disk / "out", processes=1, duplicates="keep")
+    return lambda: clean_corpora([files], disk / "out", processes=1, overwrite=True)
+
+
+@row(most=45, files="together")
+def demo_data(disk, inputs, request):
+    corpus = date_corpus(num_held_out=600)
+    request.getfixturevalue("monkeypatch").setattr(demo, "date_corpus", lambda **_: corpus)
+
+    def write():
+        with OwnedFolder(disk / "demo").locked():
+            demo._prepare(disk / "demo", True)
+
+    return write
+
+
+@pytest.fixture
+def upper_case(monkeypatch):
+    """A model that writes upper case, from any path."""
+    translator = Translator(FakeEngine(languages=None, long_inputs=("refuse", "split")))
+    translator.check_options = lambda **options: None
+    monkeypatch.setattr(Translator, "load", lambda *path, **options: translator)
+    return translator
+
+
+@row(files="resumed")
+def corpus_in_parts(disk, inputs, request):
+    request.getfixturevalue("upper_case")
+    (inputs / "model").write_text("")
+    (inputs / "a.txt").write_text("a\nb\nc\n")
+    paths = [str(inputs / "a.txt")]
+    options = {"chunk_lines": 2, "with_ray": False, "records": "pairs"}
+    return lambda: translate_corpus(str(inputs / "model"), paths, disk / "out", **options)
+
+
+@row()
+def document(disk, inputs, request):
+    translator = request.getfixturevalue("upper_case")
+    (inputs / "a.txt").write_text("a dog\n")
+    (disk / "b.txt").write_text("old")
+    return lambda: translate_file(translator, inputs / "a.txt", disk / "b.txt")
+
+
+@row()
+def translations_of_an_evaluation(disk, inputs, request):
+    request.getfixturevalue("upper_case")
+    (inputs / "a.txt").write_text("a dog\n")
+    paths = {"source": inputs / "a.txt", "reference": inputs / "a.txt", "save": disk / "b.txt"}
+    return lambda: evaluate_model("model", **paths)
+
+
+@row()
+def file_of_a_server(disk, inputs, request):
+    files = TranslatedFiles(disk)
+    files.put(f"{'a' * 32}.done", b"old, and longer")
+    return lambda: files.put(f"{'a' * 32}.done", b"new")
+
+
+@row(files="resumed")  # Each call chooses another name.
+def copy_of_an_export_that_is_served(disk, inputs, request):
+    request.getfixturevalue("monkeypatch").setattr(tempfile, "tempdir", str(disk))
+    (inputs / "model.bin").write_text("weights")
+    export = collections.namedtuple("Export", "folder path")(inputs, str(inputs))
+
+    def write():
+        with private_copy(export) as copy:
+            assert (copy.folder / "model.bin").read_text() == "weights"
+
+    return write
+
+
+@row(files="together")
+def archive_to_import(disk, inputs, request):
+    with zipfile.ZipFile(inputs / "model.zip", "w") as archive:
+        archive.writestr("a/model.npz", bytes(999))
+
+    def write():
+        with local_model(inputs / "model.zip", disk / "run", lambda folder: None):
+            pass
+
+    return write
+
+
+@row(files="resumed")  # Its files have no names.
+def texts_as_ids(disk, inputs, request):
+    request.getfixturevalue("monkeypatch").setattr(tempfile, "tempdir", str(disk))
+    tokenizer = vocabulary()
+    lines = encoding.Lines("", "", np.arange(len(PAIRS)), PAIRS)
+
+    def write():
+        encoder = encoding.PairEncoder((tokenizer, tokenizer), encoding.PairChecks(99, 99))
+        encoding.encode_parts(lambda parts: [lines], {"": encoder})
+
+    return write
+
+
+@row(TENSORFLOW, SLOW, most=8, files="together")
+def imported_run(disk, inputs, request):
+    return lambda: import_run(TOY, disk / "run", overwrite=True)
+
+
+def export(format, fixture, **options):
+    def writer(disk, inputs, request):
+        engine, texts, _ = map(request.getfixturevalue, (fixture, "texts", "unverified"))
+        exporter, out = exporter_of(format), disk / "out"
+        return lambda: exporter.export(engine, out, texts[:3], overwrite=True, **options)
+
+    writer.__name__ = f"export_{format}"
+    row(TENSORFLOW, SLOW, most=9, files="together")(writer)
+
+
+# The other formats write as these do. What TensorFlow writes into a SavedModel is not counted:
+# tests/export/test_reports.py. A training that ends anywhere is in tests/training/test_resume.py.
+export("ctranslate2", "engine")
+export("argos", "engine_of_one_vocabulary", languages="en-de")
+
+
+def contents(disk):
+    """Checksums of files by their paths, without times; None for folders."""
+    paths = {path.relative_to(disk).as_posix(): path for path in disk.rglob("*")}
+    return {name: checksum(path) if path.is_file() else None for name, path in paths.items()}
 
 
 def checksum(path):
     content = path.read_bytes()
     if path.suffix in {".json", ".csv", ".md", ".html"}:  # checksums, dates, seconds
         content = re.sub(rb"[0-9a-f]{64}|[\d.:@e+-]+", b"0", content)
-    if zipfile.is_zipfile(path):
+    if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(path) as archive:
             content = repr([(name, archive.read(name)) for name in archive.namelist()]).encode()
     return hashlib.sha256(content).hexdigest()
 
 
-def answer_requests():
-    """Runs the commands that `Disk` asks for: the program of a process with a failing disk."""
-    disk = ctypes.CDLL(os.environ["LD_PRELOAD"])
-    disk.disk_start.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int]
-    disk.disk_stop.restype = ctypes.c_char_p
-    answers = os.fdopen(os.dup(1), "w", 1)
-    for arguments, folder, log, *failure in map(json.loads, sys.stdin):
-        with open(log, "w") as file:
-            with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-                disk.disk_start(os.fsencode(folder), *failure)
-                code = exit_code(arguments)
-                calls = disk.disk_stop().decode().splitlines()
-        print(json.dumps([code, calls]), file=answers)
-    os._exit(0)
+class Trial:
+    """A folder in which a writer is called again and again, from the same start."""
+
+    def __init__(self, disk, write, start=None):
+        self.disk, self._write, self._start = disk, write, start or disk.with_name("start")
+        shutil.copytree(disk, self._start, symlinks=True)
+        self.before = contents(disk)
+
+    def reset(self):
+        shutil.rmtree(self.disk)
+        shutil.copytree(self._start, self.disk, symlinks=True)
+
+    def call(self, failing=0, kind="broken"):
+        """Returns the changes of a call, and its error."""
+        with FailingDisk(self.disk, failing, kind) as disk:
+            try:
+                self._write()
+            except (OSError, InputError, KilledError) as error:
+                return disk.changes, error.with_traceback(None)
+        return disk.changes, None
+
+    def whole(self):
+        """Returns the files after an undisturbed call, and those that are different each time."""
+        results = []
+        for _ in range(2):
+            self.reset()
+            _, error = self.call()
+            assert error is None, error
+            results.append(contents(self.disk))
+        first, second = results
+        assert first.keys() == second.keys()
+        volatile = {path for path, content in first.items() if second[path] != content}
+        return first | dict.fromkeys(volatile), volatile
 
 
-def exit_code(arguments):
-    try:
-        if len(arguments) > 1:
-            from keras_transformer.cli.main import run
-
-            return run(arguments)
-        from keras_transformer.runs.model_file import save_model
-
-        save_model(small_model(), *arguments)
-    except SystemExit as ended:
-        return ended.code
-    except OSError as error:
-        print(f"{error.filename}: cannot be written: {error.strerror}")
-        return 1
-    except BaseException:
-        return traceback.format_exc()
-    return 0
+def is_one_line(error, disk):
+    text = str(error)
+    path = error.filename if isinstance(error, OSError) else text
+    names_it = str(disk) in str(path) and "partial" not in text
+    return names_it and "\n" not in text and re.search("No space left|Input/output", text)
 
 
-@functools.cache
-def small_model():
-    sys.modules["tensorflow"] = None  # Keras with NumPy does not need it.
-    import keras
+@pytest.mark.parametrize(("writer", "most", "files"), ROWS)
+def test_a_failed_write_leaves_the_old_or_the_new_file_and_the_next_call_succeeds(
+    writer, most, files, tmp_path, request
+):
+    for name in ("inputs", "disk"):
+        (tmp_path / name).mkdir()
+    trial = Trial(
+        disk := tmp_path / "disk", writer(tmp_path / "disk", tmp_path / "inputs", request)
+    )
+    whole, volatile = trial.whole()
 
-    model = keras.Sequential([keras.layers.Dense(97)])
-    model.build((None, 7))
-    return model
+    def settled(files):
+        return {path: None if path in volatile else content for path, content in files.items()}
 
+    before = settled(trial.before)
+    allowed = before.items() | whole.items()
+    trial.reset()
+    changes, _ = trial.call()
 
-class Disk:
-    """A folder that a command writes to while calls fail. Its runs share a process."""
+    def problem_of(error):
+        """Returns what is wrong after a call that has failed, or None."""
+        left = settled(contents(disk))
+        named = {path: content for path, content in left.items() if not re.search(r"(^|/)\.", path)}
+        if not isinstance(error, KilledError):
+            if error is None:
+                return None if left == whole else "not whole"
+            if not is_one_line(error, disk):
+                return f"not one clear line: {error}"
+            if left.keys() != named.keys() and files != "resumed":
+                return f"left behind: {left.keys() - named.keys()}"
+        # A kill between two renames leaves the old files under a temporary name.
+        states = (before, whole, {}) if isinstance(error, KilledError) else (before, whole)
+        if files == "together" and named not in states:
+            return "partly new"
+        if files == "whole" and not named.items() <= allowed:
+            return f"wrong: {named.items() - allowed}"
+        return None
 
-    def __init__(self, name, folder, library, inputs):
-        self._name, self._folder, self._inputs, self._process = name, folder, inputs, None
-        self.root = folder / "disk"
-        paths = os.pathsep.join([str(TESTS), *filter(None, sys.path)])
-        self._environment = {**os.environ, "PYTHONPATH": paths, "LD_PRELOAD": str(library)}
-        self._environment["FAILING_DISK"] = str(folder / "state")
-        if name == "save_model":
-            self._environment["KERAS_BACKEND"] = "numpy"
-
-    def attempt(self, failing=0, kind=BROKEN, options=()):
-        """Runs the command; returns its exit code, its lines, its calls, and all files."""
-        log = self._folder / "log"
-        words = [word.format(inputs=self._inputs, disk=self.root) for word in COMMANDS[self._name]]
-        if self._process is None or self._process.poll() is not None:
-            program = [sys.executable, "-c", "import test_failing_disk as t; t.answer_requests()"]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self._process = subprocess.Popen(program, **pipes, env=self._environment)
-        timer = threading.Timer(SECONDS, self._process.kill)
-        timer.start()
-        request = [[*words, *options], str(self.root), str(log), failing, *kind]
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
-        timer.cancel()
-        code, calls = json.loads(answer) if answer else (f"ended: {self._process.wait()}", [])
-        return code, log.read_text().splitlines(), calls, contents(self.root)
-
-    def new(self):
-        shutil.rmtree(self.root, ignore_errors=True)
-        self.root.mkdir()
-        if self._name == "shortlist":
-            shutil.copytree(self._inputs / "run", self.root / "run")
-        return contents(self.root)
-
-    def close(self):
-        if self._process is not None:
-            self._process.communicate()
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if not os.path.exists("/proc/self/fd"):
-        pytest.skip("needs /proc")
-    if (compiler := shutil.which("cc")) is None:
-        pytest.skip("needs a C compiler")
-    library, source = tmp_path_factory.mktemp("disk") / "failing.so", TESTS / "failing_disk.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("inputs")
-    corpus = write_corpus(folder / "corpus")
-    values = recipe_values(corpus, sample_translations=1, jit_compile=False)
-    values["model"] |= {"model_dim": 16, "intermediate_dim": 16}
-    write_recipe(folder / "recipe.yaml", values)
-    (folder / "texts.txt").write_text("the old child sees\na cat\nyes\n")
-    (folder / "pairs.tsv").write_text("".join("\t".join(pair) + "\n" for pair in PAIRS))
-    return folder
-
-
-@pytest.fixture
-def disk(name, tmp_path, library, inputs):
-    from keras_transformer.cli.main import run
-
-    commands = {"run": ["import", str(TOY)], "trained": ["train", str(inputs / "recipe.yaml")]}
-    needed = f"{COMMANDS[name]}{'{inputs}/run' if name == 'shortlist' else ''}"
-    for folder, command in commands.items():
-        output = inputs / folder
-        if f"{{inputs}}/{folder}" in needed and not output.exists():
-            assert run([*command, "--output", str(output)]) == 0
-    disk = Disk(name, tmp_path, library, inputs)
-    yield disk
-    disk.close()
-
-
-def chosen(calls):
-    """Yields numbers of calls, from first to last for each function, and kinds of failures."""
-    functions = {}
-    for number, call in enumerate(calls, start=1):
-        functions.setdefault(call.split()[0].removesuffix("64"), []).append(number)
-    numbers = []
-    for index, group in enumerate(functions.values()):
-        start = len(group) * index // len(functions)
-        numbers += (group * 2)[start : start + len(group) : -(-len(group) // COUNT)]
-    return zip(numbers, itertools.cycle([FULL, BROKEN]))
-
-
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=MARKS) for name in SLOW)])
-def test_a_call_that_fails_is_one_line_and_leaves_no_wrong_file(name, disk):
-    before = disk.new()
-    *_, first = disk.attempt()  # What is imported and compiled once is there afterwards.
-    disk.new()
-    code, lines, calls, second = disk.attempt()
-    assert code == 0, lines
-    # A few files, such as a log, are different each time: only their names are compared.
-    whole = {path: content for path, content in second.items() if first[path] == content}
-    assert len(whole) > 0.5 * len(second)
-    whole |= dict.fromkeys(second.keys() - whole.keys())
-
-    def problem_of(result):
-        """Returns what is wrong with a result, or None."""
-        code, lines, _, contents = result
-        files = {path: whole.get(path, "") and content for path, content in contents.items()}
-        if code == 0:
-            return None if files == whole else "not the whole result"
-        errors = [line for line in lines if "cannot be written" in line or "cannot write" in line]
-        if code not in (1, 2) or errors != lines[-1:] or "partial" in errors[0]:
-            return "not one clear line"
-        if name in RESUMED:
-            return None
-        if name not in IN_PARTS and files.keys() not in (before.keys(), whole.keys()):
-            return "not all files"
-        wrong = files.items() - before.items() - whole.items()
-        return f"wrong files: {wrong}" if wrong else None
-
-    problems, count = [], 0
-    for number, kind in chosen(calls):
-        disk.new()
-        result, count = disk.attempt(number, kind), count + 1
-        problem = problem_of(result)
-        if name in RESUMED and not problem and result[0] and result[3]:
-            result = disk.attempt(options=RESUMED[name])
-            problem = problem_of(result) or (result[0] and "not resumed")
+    problems = []
+    step = max(1, -(-len(changes) * len(KINDS) // most))
+    cases = [(number, kind) for number in range(1, len(changes) + 1) for kind in KINDS]
+    for number, kind in cases[:: step + (step % len(KINDS) == 0)]:
+        trial.reset()
+        _, error = trial.call(number, kind)
+        problem = problem_of(error)
+        if problem is None:
+            _, error = trial.call()
+            difference = settled(contents(disk)).items() ^ whole.items()
+            if error is not None or difference:
+                problem = f"the next call: {error!r}, {difference}"
         if problem:
-            problems.append((number, kind, calls[number - 1], problem, *result[:2]))
-            print(*problems[-1], flush=True)
-    print(f"{name}: {len(calls)} calls, {count} tried, {len(problems)} problems", flush=True)
-    assert not problems, "\n".join(map(str, problems))
+            problems.append(f"{changes[number - 1]} {number} of {len(changes)}, {kind}: {problem}")
+    assert not problems, "\n".join(problems)
+
+
+def test_a_kill_of_the_recovery_too_leaves_one_whole_output(tmp_path):
+    (disk := tmp_path / "disk").mkdir()
+    write = folder_over_an_earlier_one(disk, None, None)
+    trial = Trial(disk, write)
+    recovery = Trial(disk, lambda: recover(disk), disk.with_name("again"))
+    whole, _ = trial.whole()
+    trial.reset()
+    changes, _ = trial.call()
+    for first in range(1, len(changes) + 1):
+        for second in itertools.count(1):
+            trial.reset()
+            trial.call(first, "killed")
+            _, error = recovery.call(second, "killed")
+            recover(disk)
+            assert contents(disk) in (trial.before, whole), (first, second)
+            if error is None:
+                break
+
+
+def recover(disk):
+    with OwnedFolder(disk / "out").locked():
+        pass

@@ -158,34 +158,29 @@ COUNTERS = {
 }
 
 
-@pytest.mark.parametrize("name", COUNTERS)
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        (np.where(LABELS == 5, -100, LABELS), "`y_true` must name ids of .* Received: -100."),
-        (np.where(LABELS == 5, VOCABULARY, LABELS), "from 0 to 6. Received: 7."),
-        (LABELS + 0.5, "`y_true` must be ids, which are integers. Received: .* dtype float64."),
-        (LABELS[0], r"`y_true` must have the shape \(2, 5\) for .* of shape \(5,\)."),
-        (LABELS[..., None], r"`y_true` must have the shape .* of shape \(2, 5, 1\)."),
-        (LABELS[:1], r"`y_true` must have the shape .* of shape \(1, 5\)."),
-        (LABELS[:, :1], r"`y_true` must have the shape .* of shape \(2, 1\)."),
-    ],
-)
-def test_labels_that_do_not_fit_the_logits_are_refused(logits, name, labels, words):
-    with pytest.raises(ValueError, match=words):
-        COUNTERS[name]()(labels, logits)
+REFUSED = [
+    (np.where(LABELS == 5, -100, LABELS), "`y_true` must name ids of .* Received: -100."),
+    (np.where(LABELS == 5, VOCABULARY, LABELS), "from 0 to 6. Received: 7."),
+    (LABELS + 0.5, "`y_true` must be ids, which are integers. Received: .* dtype float64."),
+    (LABELS[0], r"`y_true` must have the shape \(2, 5\) for .* of shape \(5,\)."),
+    (LABELS[..., None], r"`y_true` must have the shape .* of shape \(2, 5, 1\)."),
+    (LABELS[:1], r"`y_true` must have the shape .* of shape \(1, 5\)."),
+    (LABELS[:, :1], r"`y_true` must have the shape .* of shape \(2, 1\)."),
+]
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-@pytest.mark.parametrize("shape", [(LENGTH,), (1,), (BATCH, 2), (BATCH, LENGTH, 1), ()])
-def test_sample_weights_that_do_not_fit_the_logits_are_refused(logits, name, shape):
-    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \(2,\) or"):
-        COUNTERS[name]()(LABELS, logits, np.ones(shape))
+def test_labels_and_sample_weights_that_do_not_fit_the_logits_are_refused(logits, name):
+    for labels, words in REFUSED:
+        with pytest.raises(ValueError, match=words):
+            COUNTERS[name]()(labels, logits)
+    for shape in ((LENGTH,), (1,), (BATCH, 2), (BATCH, LENGTH, 1), ()):
+        with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \(2,\) or"):
+            COUNTERS[name]()(LABELS, logits, np.ones(shape))
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-@pytest.mark.parametrize("wrong", [-100, VOCABULARY, 127])
-@pytest.mark.parametrize("dtype", ["int8", "int32"])
+@pytest.mark.parametrize(("wrong", "dtype"), [(-100, "int8"), (VOCABULARY, "int32"), (127, "int8")])
 def test_in_a_compiled_call_a_label_outside_the_vocabulary_gives_nan(
     logits, compiled, name, wrong, dtype
 ):

@@ -137,7 +137,7 @@ def test_a_request_waits_for_the_server_and_is_sent_again_after_503(monkeypatch)
         url = f"http://127.0.0.1:{server.server_port}/v1/models/translator"
         assert call("export/serve_request.py", url, "one", "two") == "ONE\nTWO\n"
         assert pauses == [1, 7]  # The first one is for a server that is not ready.
+        script = runpy.run_path(str(ROOT / "export" / "serve_request.py"))
         with pytest.raises(ValueError, match="no such field"):
-            script = runpy.run_path(str(ROOT / "export" / "serve_request.py"))
             script["translate"](url, ["one"], markup="xml")
         server.shutdown()

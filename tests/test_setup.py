@@ -2,16 +2,16 @@
 
 import ast
 import importlib.metadata
-import json
 import pathlib
 import re
-import subprocess
+import runpy
 import sys
 import tomllib
 
+import setuptools
 import yaml
 
-from keras_transformer.errors import DISTRIBUTION
+from keras_transformer.base.errors import DISTRIBUTION
 
 ROOT = pathlib.Path(__file__).parents[1]
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -77,7 +77,14 @@ def test_nobody_is_told_to_install_a_name_that_a_stranger_may_register():
     assert [path for path, text in texts.items() if of_a_stranger.search(text)] == []
 
 
-def test_the_metadata_names_authors_types_and_one_repository():
+def fields_of_setup(monkeypatch):
+    fields = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **given: fields.update(given))
+    runpy.run_path(str(ROOT / "setup.py"))
+    return fields
+
+
+def test_the_metadata_names_authors_types_and_one_repository(monkeypatch):
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert METADATA["authors"] == citation["authors"]
     assert "Typing :: Typed" in METADATA["classifiers"]
@@ -85,25 +92,20 @@ def test_the_metadata_names_authors_types_and_one_repository():
     pythons = [name for name in METADATA["classifiers"] if re.search(r"Python :: 3\.", name)]
     lowest = pythons[0].rpartition(" ")[2]
     assert METADATA["requires-python"] == f">={lowest}"
-    repository, *pages = METADATA["urls"].values()
+    repository, *pages = fields_of_setup(monkeypatch)["project_urls"].values()
     assert pages and all(page.startswith(f"{repository}/") for page in pages)
     files = [page.partition("/blob/main/")[2] for page in pages]
     assert all((ROOT / name).is_file() for name in files if name)
 
 
-def test_what_pyproject_leaves_to_setup_is_there_and_nothing_else():
-    program = "import json, setuptools; fields = {}; setuptools.setup = fields.update\n"
-    program += (
-        "exec(open('setup.py').read(), {'__file__': 'setup.py'}); print(json.dumps([*fields]))"
-    )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+def test_what_pyproject_leaves_to_setup_is_there_and_nothing_else(monkeypatch):
     names = {
+        "project_urls": "urls",
         "long_description": "readme",
         "long_description_content_type": "readme",
         "install_requires": "dependencies",
         "extras_require": "optional-dependencies",
     }
-    declared = {names[field] for field in json.loads(done.stdout)}
+    declared = {names[field] for field in fields_of_setup(monkeypatch)}
     assert {*METADATA["dynamic"]} == {"version"} | declared
     assert not METADATA.keys() & declared

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import scheduling
 
 TESTS = pathlib.Path(__file__).parent
 SKIPPING = """
@@ -57,7 +58,7 @@ RUNS |= {options: ({"test_runs.py": SLOW}, options, {}) for options in SELECTION
 PROGRAM = """
 import json, os, sys
 import keras
-import keras_transformer.export, keras_transformer.interop
+import keras_transformer.export, keras_transformer.extras.foreign
 import pytest
 
 for folder, options, environment in json.loads(sys.argv[1]):
@@ -114,6 +115,10 @@ def test_a_skip_with_a_reason_that_is_not_listed_fails_and_others_are_counted(ru
 def test_a_slow_test_runs_when_asked_and_the_first_cases_of_a_table_always(runs, options):
     status, output = runs[options]
     assert status == 0 and f"{SELECTIONS[options]} passed" in output
+
+
+def test_the_files_that_come_first_are_there():
+    assert [name for name in scheduling.LONGEST if not (TESTS.parent / name).exists()] == []
 
 
 def reasons():

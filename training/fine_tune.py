@@ -12,7 +12,7 @@ import pathlib
 
 from keras_transformer import Translator
 from keras_transformer.data import read_lines, read_pairs
-from keras_transformer.interop.importing import import_run
+from keras_transformer.extras.importing.importing import import_run
 from keras_transformer.training import Recipe, evaluate, train
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -17,15 +17,19 @@ def add_navigation(app, name: str, source: list[str]) -> None:
     """Adds a hidden tree for each list under a heading of the first page."""
     if name != "index":
         return
+    reference = sorted(path.name for path in (_ROOT / "docs" / "reference").glob("*.md"))
     for caption, links in _LISTS.findall(source[0]):
-        pages = "\n".join(re.findall(r"\]\((.*)\.md\)$", links, re.MULTILINE))
+        pages = re.findall(r"\]\((.*)\.md\)$", links, re.MULTILINE)
+        if caption == "Reference":  # Its other pages are built.
+            pages += [f"reference/{name.removesuffix('.md')}" for name in reference]
+        pages = "\n".join(pages)
         source[0] += f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{pages}\n```\n"
 
 
 def lead_outside(app, name: str, source: list[str]) -> None:
     """Gives Markdown that is not a page of the site its address in the repository."""
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    address = project["urls"]["Repository"]
+    tools = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    address = tools["keras-transformer"]["repository"]
 
     def absolute(match):
         path = os.path.normpath(f"docs/{os.path.dirname(name)}/{match[0]}")

@@ -1,17 +1,16 @@
-"""Writes what the package declares into the pages of the reference.
+"""Builds the reference, which is not in git: `docs/reference/*.md`, from what the package declares.
 
-The command is `python docs/_ext/reference.py`, and a test says when a page is old.
+Sphinx calls `build`; to see only the reference, run `python docs/_ext/reference.py`. This command
+also writes two committed texts, which tests compare: the options of a recipe in
+`training/recipes/reference.yaml`, and the table of exports in `docs/results/limits.md`, between
+`<!-- features: -->` and `<!-- end -->`.
 
-It fills these blocks of `docs/reference/*.md` and `docs/results/limits.md`, up to their
-`<!-- end -->`:
+A page is a template with headings and these lines:
 
     <!-- options: MODULE:CLASS -->           table of the options of a declared class
-    <!-- command: NAME -->                   help of a command; without a name, all commands
+    <!-- command: NAME -->                   help of a command
     <!-- decoding: -->                       options that several commands have, which link here
     <!-- api: MODULE [NAME ...] -->          classes and functions, with their docstrings
-    <!-- features: -->                       which export does what, as tests/export checks it
-
-It also writes `training/recipes/reference.yaml`, the options of a recipe.
 """
 
 import argparse
@@ -30,23 +29,280 @@ from typing import Any
 import keras
 import yaml
 
+from keras_transformer.base.formats import FORMATS
+from keras_transformer.base.options import expected, options_of
 from keras_transformer.cli import main as cli
-from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import CONFIGURATIONS
-from keras_transformer.options import expected, options_of
 from keras_transformer.training.recipe import Recipe, model_keys
 
 RECIPE = pathlib.Path(__file__).parents[2] / "training" / "recipes" / "reference.yaml"
 _DOCS = pathlib.Path(__file__).parents[1]
-PAGES = [*sorted((_DOCS / "reference").glob("*.md")), _DOCS / "results" / "limits.md"]
+LIMITS = _DOCS / "results" / "limits.md"
 FEATURES = pathlib.Path(__file__).parents[2] / "tests" / "export_features.py"
-_BLOCK = re.compile(
-    r"^<!-- (options|command|decoding|api|features):([^\n]*?) ?-->\n.*?^<!-- end -->$", re.M | re.S
-)
+_LINE = re.compile(r"^<!-- (options|command|decoding|api):([^>]*?) ?-->$", re.M)
+_TABLE = re.compile(r"^<!-- features: -->\n.*?^<!-- end -->$", re.M | re.S)
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes|Returns|Raises|Example):$", re.M)
 # Groups of `translate` that have a place of their own in the page of commands.
 _DECODING = ("decoding", "texts")
 
+COMMANDS = list(cli._HELP)
+TEMPLATES = {
+    "commands.md": """\
+# Options of commands
+
+[Commands](../howto/commands.md) shows what all commands have in common.
+
+COMMANDS
+
+## Options of decoding
+
+Several commands translate, and share these options. An option with another default or meaning is
+in the table of its command. The table of a command says which of them it takes as
+`--option VALUE` and which with `--set`; here they are written as for `translate`.
+
+<!-- decoding: -->
+""",
+    "options.md": """\
+# Options in files and in Python
+
+## A recipe
+
+[Write a recipe](../howto/write_a_recipe.md) explains the sections.
+
+### data
+
+<!-- options: keras_transformer.training.recipe:DataSection -->
+
+`train` and `validation` have the keys `source` and `target`, or are lists of
+[several corpora](../howto/clean.md#combine). These are the options of each; `validation`
+has them without `weight`:
+
+<!-- options: keras_transformer.training.recipe:WeightedFiles -->
+
+`noise` is a section of its own ([Add noise](../howto/clean.md#add-noise)):
+
+<!-- options: keras_transformer.data.noise:Noise -->
+
+### text
+
+<!-- options: keras_transformer.training.recipe:TextSection -->
+
+### training
+
+<!-- options: keras_transformer.training.recipe:TrainingSection -->
+
+### decoding
+
+<!-- options: keras_transformer.runs.sections:DecodingSection -->
+
+### origin
+
+`keras-transformer import` writes this section. A training that starts from the run takes it over.
+
+<!-- options: keras_transformer.extras.importing.importing:OriginSection -->
+
+## model: configurations
+
+`kind` chooses one of four configurations, `transformer` by default. `preset` takes the sizes of
+`transformer_tiny`, `transformer_base` or `transformer_big`. A recipe sets the vocabulary sizes in
+`text`.
+
+### TransformerConfig
+
+<!-- options: keras_transformer.models.config:TransformerConfig -->
+
+### RecurrentConfig
+
+<!-- options: keras_transformer.models.config:RecurrentConfig -->
+
+### ClassifierConfig
+
+<!-- options: keras_transformer.models.config:ClassifierConfig -->
+
+### LanguageModelConfig
+
+<!-- options: keras_transformer.models.config:LanguageModelConfig -->
+
+## Decoding
+
+Arguments of `Translator.translate` and `search`; on the command line `--beam-size 8`, or
+`--set no_repeat_ngram_size=3`.
+
+<!-- options: keras_transformer.decoding:DecodingOptions -->
+
+## Exports
+
+### SavedModel
+
+<!-- options: keras_transformer.export.saved_model.export_options:SavedModelOptions -->
+
+### LiteRT
+
+<!-- options: keras_transformer.export.litert.export_options:LiteRTOptions -->
+
+### CTranslate2
+
+<!-- options: keras_transformer.export.options:QuantizedOptions -->
+
+### Marian
+
+<!-- options: keras_transformer.export.options:RankedOptions -->
+
+### Hugging Face
+
+<!-- options: keras_transformer.export.options:SearchedOptions -->
+
+### Argos Translate
+
+<!-- options: keras_transformer.extras.argos.export_options:ArgosOptions -->
+
+### Browser
+
+<!-- options: keras_transformer.extras.web.export_options:WebOptions -->
+
+## Server
+
+<!-- options: keras_transformer.extras.serving.server_options:ServerOptions -->
+
+Only of `keras-transformer serve`:
+
+<!-- options: keras_transformer.extras.serving.server_options:LocalOptions -->
+
+Only of `keras_transformer.extras.cluster:build_app`:
+
+<!-- options: keras_transformer.extras.cluster.deployment:ClusterOptions -->
+""",
+    "layers.md": """\
+# Layers
+
+[Use the layers in your own model](../howto/use_layers.md) has whole examples.
+
+## Classes
+
+<!-- api: keras_transformer.layers -->
+
+## Masks
+
+<!-- api: keras_transformer.layers.masks padding_mask causal_mask segment_mask window_mask \
+key_mask combine masked_softmax -->
+
+## Cache of a decoder
+
+<!-- api: keras_transformer.layers.kv_cache DecodingCache -->
+""",
+    "models.md": """\
+# Models and training
+
+## Models
+
+<!-- api: keras_transformer.models -->
+
+## Losses, metrics, learning rate
+
+<!-- api: keras_transformer SmoothedCrossEntropy -->
+
+<!-- api: keras_transformer.metrics -->
+
+<!-- api: keras_transformer TransformerSchedule -->
+
+## Training from a recipe
+
+<!-- api: keras_transformer.training -->
+
+<!-- api: keras_transformer.runs.run_files RunFiles -->
+""",
+    "text.md": """\
+# Text and data
+
+## Text
+
+<!-- api: keras_transformer.text -->
+
+## Data
+
+<!-- api: keras_transformer.data -->
+""",
+    "decoding.md": """\
+# Translating and decoding
+
+Most programs need only `Translator`. It calls an engine, which takes texts and gives results. The
+engine calls the search over token ids, which takes any model with a method `step`.
+
+## Translator
+
+<!-- api: keras_transformer Translator Translation -->
+
+<!-- api: keras_transformer.engine.engine -->
+
+<!-- api: keras_transformer.engine.ids_engine -->
+
+<!-- api: keras_transformer.engine.request -->
+
+<!-- api: keras_transformer.engine LabelEngine ModelEngine ClassifierEngine engine_of -->
+
+## Decoding
+
+<!-- api: keras_transformer.decoding decode Greedy Sampling Beam ConstrainedBeam Constraints \
+Hypotheses SearchModel GNMTRanking LengthRanking MarianRanking length_penalty -->
+
+<!-- api: keras_transformer.decoding.search search -->
+
+## Conversations
+
+<!-- api: keras_transformer.text.dialog -->
+
+<!-- api: keras_transformer.engine.conversation -->
+""",
+    "analysis.md": """\
+# Analysis
+
+## Check a decoder
+
+<!-- api: keras_transformer.extras.analysis check_decoder DecoderReport DecoderCheck -->
+
+## Attention weights
+
+<!-- api: keras_transformer.extras.analysis Attention attention heads_off prune_heads -->
+
+<!-- api: keras_transformer.extras.analysis.attention WordAlignment pharaoh word_alignment -->
+
+## Heads
+
+<!-- api: keras_transformer.extras.analysis.heads -->
+
+## Positions
+
+<!-- api: keras_transformer.extras.analysis.positions -->
+""",
+    "export.md": """\
+# Export and import
+
+`export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web`, `export_marian`,
+`export_hugging_face` and `export_argos` are the method `export` of a format's exporter.
+
+## Runs
+
+<!-- api: keras_transformer.export export_run -->
+
+<!-- api: keras_transformer.extras.importing import_model import_run -->
+
+<!-- api: keras_transformer.extras.analysis.report inspect_run -->
+
+## Exporters
+
+<!-- api: keras_transformer.export.exporter ExportReport Exporter -->
+
+<!-- api: keras_transformer.export exporter_of -->
+
+## Documents, files of lines, server
+
+<!-- api: keras_transformer.extras.documents translate_file translate_document -->
+
+<!-- api: keras_transformer.extras.bulk.corpus -->
+
+<!-- api: keras_transformer.extras.cluster build_app -->
+""",
+}
 _HEAD = """\
 Every option of a recipe with its default; a key that is left out has it, an unknown key is an
 error. Generated by python docs/_ext/reference.py from what the package declares.
@@ -200,10 +456,10 @@ def api(names: str) -> str:
     return "\n\n".join(parts)
 
 
-def features(_: str) -> str:
+def features() -> str:
     """Which export does what the trained model does."""
     declared = runpy.run_path(str(FEATURES))
-    titles = [FORMATS[name].noun.split()[0] for name in declared["LACKS"]]
+    titles = [FORMATS[name].noun.split()[0] for name in declared["TAKES"]]
     return table(["", "option", "run", *titles], declared["rows"]())
 
 
@@ -300,20 +556,22 @@ def _as_code(match: re.Match) -> str:
     return f"- {names}: "
 
 
-def current(page: str) -> str:
-    """Returns a page of the reference with its blocks filled."""
-    makers = {
-        "options": options,
-        "command": command,
-        "decoding": decoding,
-        "api": api,
-        "features": features,
+def pages() -> dict[str, str]:
+    """Returns the pages of the reference, by their names."""
+    makers = {"options": options, "command": command, "decoding": decoding, "api": api}
+    commands = "\n\n".join(f"## {name}\n\n<!-- command: {name} -->" for name in COMMANDS)
+    return {
+        name: _LINE.sub(
+            lambda match: makers[match[1]](match[2].strip()),
+            template.replace("COMMANDS", commands),
+        )
+        for name, template in TEMPLATES.items()
     }
 
-    def filled(match):
-        return f"<!-- {match[1]}:{match[2]} -->\n{makers[match[1]](match[2].strip())}\n<!-- end -->"
 
-    return _BLOCK.sub(filled, page)
+def with_features(page: str) -> str:
+    """Returns a page with the current table of what each export can do."""
+    return _TABLE.sub(lambda _: f"<!-- features: -->\n{features()}\n<!-- end -->", page)
 
 
 def recipe_reference() -> str:
@@ -368,13 +626,25 @@ def _comment(text, indent="  "):
     return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
-def main() -> None:
-    """Fills all pages, and writes the reference of recipes."""
-    RECIPE.write_text(recipe_reference(), encoding="utf-8")
-    for path in PAGES:
-        page = path.read_text(encoding="utf-8")
-        path.write_text(current(page), encoding="utf-8")
+def build(app: Any = None) -> None:
+    """Writes the pages of the reference for Sphinx."""
+    folder = _DOCS / "reference"
+    folder.mkdir(exist_ok=True)
+    for path in {*folder.glob("*.md")} - {folder / name for name in TEMPLATES}:
+        path.unlink()
+    for name, page in pages().items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != page:
+            path.write_text(page, encoding="utf-8")
+
+
+def setup(app: Any) -> dict:
+    """Connects it to Sphinx."""
+    app.connect("builder-inited", build)
+    return {"parallel_read_safe": True}
 
 
 if __name__ == "__main__":
-    main()
+    build()
+    RECIPE.write_text(recipe_reference(), encoding="utf-8")
+    LIMITS.write_text(with_features(LIMITS.read_text(encoding="utf-8")), encoding="utf-8")

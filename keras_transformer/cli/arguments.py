@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from keras_transformer.errors import InputError, say
-from keras_transformer.imports import import_keras
-from keras_transformer.steps.step import MARKUP
+from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.imports import import_keras
+from keras_transformer.engine.steps.step import MARKUP
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several values, a tuple lists all values."""
@@ -65,7 +65,7 @@ def add_declared(
         defaults: Words for defaults that a command has instead of the declared ones.
         flags: Names on the command line that differ from the declared ones.
     """
-    from keras_transformer.options import options_of
+    from keras_transformer.base.options import options_of
 
     group = command
     for name, schema in options_of(options_class).items():
@@ -276,7 +276,7 @@ def begin_with_model(path: str) -> None:
     from keras_transformer.engine.opening import check_exists
 
     check_exists(path)  # Keras takes seconds, and NumPy a while.
-    from keras_transformer.memory import prepare
+    from keras_transformer.base.memory import prepare
     from keras_transformer.runs.run_files import RunFiles
 
     prepare(RunFiles(path).model_bytes)  # Before TensorFlow is imported

@@ -9,6 +9,9 @@ import re
 import sys
 from typing import TYPE_CHECKING, get_args
 
+from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.imports import import_keras
+from keras_transformer.base.reading import without_compression
 from keras_transformer.cli.arguments import (
     LANGUAGE_FLAGS,
     ONE_SEGMENT,
@@ -23,9 +26,6 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
-from keras_transformer.errors import InputError, show
-from keras_transformer.imports import import_keras
-from keras_transformer.reading import without_compression
 
 if TYPE_CHECKING:
     from keras_transformer.data.pairs import InlineTags, PairFile
@@ -49,8 +49,8 @@ def _add_corpora(command):
 
 
 def _add_clean_options(command):
-    from keras_transformer.corpora.cleaning import CleanOptions
-    from keras_transformer.corpora.rules import Rule, Script
+    from keras_transformer.extras.corpora.cleaning import CleanOptions
+    from keras_transformer.extras.corpora.rules import Rule, Script
 
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
@@ -71,7 +71,7 @@ def _add_clean_options(command):
 
 
 def _clean(options):
-    from keras_transformer.corpora.cleaning import clean_corpora, summary
+    from keras_transformer.extras.corpora.cleaning import clean_corpora, summary
 
     values = option_values(options, "corpora", "output", "progress", "json", *PAIR_FILE_NAMES)
     corpora = _corpora_of(options)
@@ -84,8 +84,8 @@ def _clean(options):
 @contextlib.contextmanager
 def _two_passes(corpora, is_shown):
     """Gives a function that shows a stage and bytes of text, each byte of the corpora twice."""
+    from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.progress import describe, progress_bar
-    from keras_transformer.errors import is_terminal
 
     is_shown = is_terminal(sys.stderr) if is_shown is None else is_shown
     paths = [path for corpus in corpora for path in corpus if path is not None]
@@ -140,7 +140,7 @@ def paired(
 
 
 def _add_synthesize_options(command):
-    from keras_transformer.bulk.options import BulkOptions
+    from keras_transformer.extras.bulk.options import BulkOptions
 
     add_model(command)
     back = "back-translation: the text becomes the targets, the translations become the sources"
@@ -161,10 +161,10 @@ def _add_synthesize_options(command):
 
 
 def _synthesize(options):
-    from keras_transformer.bulk.corpus import translate_corpus
     from keras_transformer.cli.formats import as_pairs, as_pairs_back
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.engine.engine import long_input_of_commands
+    from keras_transformer.extras.bulk.corpus import translate_corpus
 
     with_ray = getattr(options, "engine", "here") == "ray"
     records = "back" if "back" in options else "pairs"
@@ -207,7 +207,7 @@ def _corpus_names(files):
 
 def _add_glossary_options(command):
     _add_corpora(command)
-    from keras_transformer.corpora.learn_terms import MIN_PAIRS, MIN_PROBABILITY
+    from keras_transformer.extras.corpora.learn_terms import MIN_PAIRS, MIN_PROBABILITY
 
     pairs = f"a term's words occur together in at least N pairs; default: {MIN_PAIRS}"
     probability = "minimum probability of the word, given its translation; "
@@ -217,8 +217,8 @@ def _add_glossary_options(command):
 
 
 def _glossary(options):
-    from keras_transformer.corpora.learn_terms import learn_terms
     from keras_transformer.data import iterate_pairs
+    from keras_transformer.extras.corpora.learn_terms import learn_terms
 
     pairs = (pair for corpus in _corpora_of(options) for pair in iterate_pairs(*corpus))
     for row in learn_terms(pairs, **option_values(options, "corpora", *PAIR_FILE_NAMES)):
@@ -237,7 +237,7 @@ def _shortlist(options):
     corpora = _corpora_of(options)
     pairs = (pair for corpus in corpora for pair in iterate_pairs(*corpus))
     import_keras()
-    from keras_transformer.corpora.learn_shortlist import make_shortlist
+    from keras_transformer.extras.corpora.learn_shortlist import make_shortlist
 
     with _two_passes(corpora, options.progress) as progress:
         path = make_shortlist(options.model, pairs, progress)

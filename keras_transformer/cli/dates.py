@@ -9,7 +9,7 @@ import functools
 import random
 from typing import NamedTuple
 
-from keras_transformer.options import check
+from keras_transformer.base.options import check
 
 FIRST_DAY = datetime.date(1950, 1, 1)
 LAST_DAY = datetime.date(2049, 12, 31)

@@ -4,12 +4,12 @@ import os
 import pathlib
 import time
 
+from keras_transformer.base.errors import say, writing
+from keras_transformer.base.files import OwnedFolder
+from keras_transformer.base.formats import FORMATS
 from keras_transformer.cli.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import say, writing
 from keras_transformer.export import export_run
-from keras_transformer.files import OwnedFolder
-from keras_transformer.formats import FORMATS
 from keras_transformer.runs.run_files import RunFiles
 
 # The smallest model that learns the task. Compiling a shape takes half as long as an epoch.
@@ -112,7 +112,7 @@ def _run_demo(folder, overwrite):
 
 
 def _browser_rows(folder):
-    from keras_transformer.web.export import npm_command
+    from keras_transformer.extras.web.export import npm_command
 
     page = f"{folder}-page"
     return [

@@ -7,14 +7,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from keras_transformer.base.errors import InputError, as_input_error
+from keras_transformer.base.files import check_writable, write_output
+from keras_transformer.base.formats import load
 from keras_transformer.cli.progress import describe, progress_bar, say_beside_bar
 from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import InputError, as_input_error
-from keras_transformer.files import check_writable, write_output
-from keras_transformer.formats import load
 from keras_transformer.text.elements import begins_page
 
-_DOOR = "documents.translating"  # The folder may be deleted.
+_DOOR = "extras.documents.translating"  # The folder may be deleted.
 # Of a page there may be comments of this length before its first tag.
 _MAX_BEGINNING = 1 << 16
 

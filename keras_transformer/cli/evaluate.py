@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from keras_transformer.base.errors import InputError
 from keras_transformer.cli.arguments import (
     FROM,
     LANGUAGE_FLAGS,
@@ -24,12 +25,11 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
-from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
     from keras_transformer.cli.lines import Line
+    from keras_transformer.engine.translation import Translation
     from keras_transformer.engine.translator import Translator
-    from keras_transformer.translation import Translation
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _INSPECT = (
@@ -60,7 +60,7 @@ def _add_evaluate_options(command):
     add_model(command)
     from typing import get_args
 
-    from keras_transformer.scores import BleuTokenizer
+    from keras_transformer.engine.scores import BleuTokenizer
 
     tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; the default "
     tokenize += "depends on the script of the references: zh for Chinese, char for other scripts "
@@ -99,9 +99,9 @@ def _add_inspect_options(command):
 
 
 def _score(options):
+    from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.formats import as_scored_json, as_scored_row
     from keras_transformer.cli.progress import progress_bar
-    from keras_transformer.errors import is_terminal
 
     paths = options.source, options.target
     translator, values = load_translator(options, "source", "target", "progress", "tsv")
@@ -127,9 +127,9 @@ def score_lines(
     of `lines.translate_lines`. A pair of too many tokens has None instead of a score, and a
     warning.
     """
+    from keras_transformer.base.errors import TooLongError
     from keras_transformer.cli.lines import Line, chunk_size, write_results
     from keras_transformer.data import iterate_pairs
-    from keras_transformer.errors import TooLongError
 
     def score(lines):
         fitting, first = list(range(len(lines))), None
@@ -162,8 +162,8 @@ def score_lines(
 
 def _evaluate(options):
     begin_with_model(options.model)
+    from keras_transformer.base.errors import NotSavedError, is_terminal, show
     from keras_transformer.engine.evaluation import evaluate_model
-    from keras_transformer.errors import NotSavedError, is_terminal, show
 
     # A person waits for minutes; a program needs no line.
     tell = {"tell": show} if is_terminal(sys.stderr) else {}
@@ -193,7 +193,7 @@ def _inspect(options):
             f"Received: {', '.join(sorted(values))}."
         )
     begin_with_model(options.model)
-    from keras_transformer.analysis.report import describe_run, inspect_run
+    from keras_transformer.extras.analysis.report import describe_run, inspect_run
 
     if "without_heads" in values:
         values["without_heads"] = values["without_heads"].split(",")

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import OwnedFolder
 from keras_transformer.cli.arguments import (
     add_declared,
     add_model,
@@ -11,15 +13,13 @@ from keras_transformer.cli.arguments import (
     option_values,
     sigterm_as_exit,
 )
-from keras_transformer.errors import InputError
-from keras_transformer.files import OwnedFolder
 
 _VERIFY = "sentences to compare with the model on; default: the run's samples.tsv"
 
 
 def _add_options(command):
+    from keras_transformer.base.formats import FORMATS
     from keras_transformer.decoding.search_options import RUN_DEFAULTS
-    from keras_transformer.formats import FORMATS
 
     add_model(command, "a run folder")
     present = [name for name, row in FORMATS.items() if row.is_present]
@@ -52,8 +52,8 @@ def _add_options(command):
 def _export(options):
     OwnedFolder(options.output).check_replaceable(options.overwrite)  # Keras takes seconds.
     begin_with_model(options.model)
+    from keras_transformer.base.formats import FORMATS
     from keras_transformer.export import export_run
-    from keras_transformer.formats import FORMATS
 
     values = option_values(options, "model", "format", "output", "overwrite", "verify_with", "json")
     format_options = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.base.reading import one_line
 from keras_transformer.cli.lines import Line
-from keras_transformer.reading import one_line
-from keras_transformer.translation import Translation, pair_lines
+from keras_transformer.engine.translation import Translation, pair_lines
 
 _ALIGNMENT_DIGITS = 4
 

@@ -10,13 +10,13 @@ from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
-from keras_transformer.bulk.lines import Line, translated_lines
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.reading import decode_line, line_end
 from keras_transformer.cli.progress import advance, say_beside_bar
 from keras_transformer.engine.device import CPU
+from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import InputError
-from keras_transformer.reading import decode_line, line_end
-from keras_transformer.translation import Translation
+from keras_transformer.extras.bulk.lines import Line, translated_lines
 
 _BYTES_AT_ONCE = 1 << 16
 # Seconds that other lines have to come once one is there: a program that writes as fast as it can

@@ -17,16 +17,18 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from keras_transformer.cli.parser import Parser
-from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.errors import (
+import keras_transformer
+from keras_transformer.base.compilation_cache import enable_compilation_cache
+from keras_transformer.base.errors import (
     InputError,
     InvalidFileError,
     TrainingError,
     VerificationError,
+    did_you_mean,
     say,
 )
-from keras_transformer.imports import LEVEL, own_stderr, silence_tensorflow
+from keras_transformer.base.imports import LEVEL, own_stderr, silence_tensorflow
+from keras_transformer.cli.parser import Parser
 
 # Commands by their modules, with help, description, example and page. A module's `COMMANDS` has
 # functions that add a command's options to its parser, and that run it.
@@ -68,7 +70,7 @@ _COMMANDS = {
             "/reset begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are sampled; with "
             "--beam-size they are searched for.",
             "chat --model runs/dialogue",
-            "howto/other_models.md",
+            "howto/train.md",
         ),
     },
     "evaluate": {
@@ -107,7 +109,7 @@ _COMMANDS = {
             "serve an export over HTTP",
             "Serves an export with TensorFlow Serving's REST protocol and the APIs of "
             "LibreTranslate and DeepL. On a cluster: "
-            "serve run keras_transformer.cluster:build_app model=DIR",
+            "serve run keras_transformer.extras.cluster:build_app model=DIR",
             "serve --model exported/en-de",
             "howto/serve.md",
         ),
@@ -142,6 +144,14 @@ _COMMANDS = {
             "howto/train.md",
         ),
     },
+}
+_HELP = {name: about[0] for commands in _COMMANDS.values() for name, about in commands.items()}
+# Commands by what they are for, as a line without a command shows them.
+_GROUPS = {
+    "make a model": "demo train import shortlist export",
+    "use it": "translate chat serve synthesize",
+    "look into it": "evaluate score inspect",
+    "corpora": "clean glossary",
 }
 # Options of commands with many that have a flag of their own. The others are for `--set`.
 _USUAL = {
@@ -193,7 +203,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # A path may have bytes that are not UTF-8; JSON writes such a byte as the same escape.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        options = _parser().parse_args(arguments)
+        parser = _parser()
+        name = next((word for word in arguments if not word.startswith("-")), None)
+        if name is not None and name not in _HELP:
+            parser.error(f"unknown command {name!r:.80}.{did_you_mean(name, _HELP)}")
+        options = parser.parse_args(arguments)
+        if "command" not in options:
+            print(_overview(parser.prog))
+            return _flush(0)
     except SystemExit as ended:  # By argparse, after a help text or a wrong option.
         sys.exit(_flush(ended.code))
     except OSError as error:
@@ -310,7 +327,9 @@ def _parser():
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    version = f"{parser.prog} {keras_transformer.__version__}"
+    parser.add_argument("--version", action="version", version=version, help="show the version")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module, commands_of_module in _COMMANDS.items():
         for name, (help, description, example, page) in commands_of_module.items():
             commands.add_parser(
@@ -324,6 +343,14 @@ def _parser():
                 page=page,
             )
     return parser
+
+
+def _overview(program):
+    """Returns the commands in groups, and where their options are."""
+    rows = [f"{program} COMMAND ...    options of a command: {program} COMMAND --help"]
+    for group, names in _GROUPS.items():
+        rows += ["", group, *(f"  {name:<11} {_HELP[name]}" for name in names.split())]
+    return "\n".join(rows)
 
 
 def _add_command(module, name, parser):

@@ -6,17 +6,17 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from keras_transformer.errors import did_you_mean
+from keras_transformer.base.errors import did_you_mean
 
 _OF_ALL_COMMANDS = {
-    "--verbose": "also show TensorFlow's messages about the machine",
+    "--verbose": "also show TensorFlow's messages about the machine; with --help: rare options",
     "--no-compilation-cache": "compile again what an earlier command has compiled",
 }
 _SET = "--set "
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Shows rare options only by their names, in the help of `--set`."""
+    """Shows rare options only by their names, in the help of `--set`; `--verbose` shows all."""
 
     def add_argument(self, action: argparse.Action) -> None:
         if not _flag(action).startswith(_SET):
@@ -98,9 +98,11 @@ class Parser(argparse.ArgumentParser):
         """
         flags = [flag for action in self._actions for flag in action.option_strings]
         rare = sorted(flag.removeprefix(_SET) for flag in flags if flag.startswith(_SET))
+        if "--verbose" in args:
+            self.formatter_class = argparse.HelpFormatter
         if rare:
             help = "values as in a recipe: 5, true, null, [5, 7]; may be given more than once, the "
-            help += "last value of a name counts. docs/reference/commands.md describes the names: "
+            help += "last value of a name counts. --help --verbose describes the names: "
             help += ", ".join(rare)
             group = self.add_argument_group("rare options")
             group.add_argument("--set", metavar="NAME=VALUE", default=argparse.SUPPRESS, help=help)

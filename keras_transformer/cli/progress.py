@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from keras_transformer.errors import say
+from keras_transformer.base.errors import say
 
 
 @contextlib.contextmanager

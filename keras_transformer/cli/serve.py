@@ -12,7 +12,7 @@ _GROUPS = {
 
 
 def _add_options(command):
-    from keras_transformer.serving.server_options import LocalOptions, ServerOptions
+    from keras_transformer.extras.serving.server_options import LocalOptions, ServerOptions
 
     command.add_argument(
         "--model",
@@ -28,7 +28,7 @@ def _add_options(command):
 
 
 def _serve(options):
-    from keras_transformer.serving import LocalOptions, ServerOptions, serve_here
+    from keras_transformer.extras.serving import LocalOptions, ServerOptions, serve_here
 
     values = {"model": options.model, **option_values(options, "model")}
     local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}

@@ -4,10 +4,10 @@ import argparse
 import os
 from typing import Any
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.imports import import_keras
+from keras_transformer.base.reading import expanded_path
 from keras_transformer.cli.arguments import add_options, option_values, sigterm_as_exit
-from keras_transformer.errors import InputError
-from keras_transformer.imports import import_keras
-from keras_transformer.reading import expanded_path
 from keras_transformer.runs.model_file import WEIGHT_DTYPES
 
 # How often a training has weights in memory: with gradients and the optimizer's two slots, and the
@@ -132,15 +132,15 @@ def _expect_origin(options):
 
 def _import(options):
     if options.list:
-        from keras_transformer.interop.fetching import list_models
+        from keras_transformer.extras.importing.fetching import list_models
 
         print(*list_models(options.folder), sep="\n")
         return
     if not os.path.isdir(options.folder):
-        from keras_transformer.interop.fetching import check_name
+        from keras_transformer.extras.importing.fetching import check_name
 
         check_name(options.folder)  # NumPy takes a while.
-    from keras_transformer.interop.importing import import_run
+    from keras_transformer.extras.importing.importing import import_run
 
     print(import_run(**option_values(options, "list")))
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from keras_transformer.base.errors import InputError, say
 from keras_transformer.cli.arguments import (
     ALIGNMENT,
     add_declared,
@@ -22,7 +23,6 @@ from keras_transformer.cli.arguments import (
     load_translator,
     option_values,
 )
-from keras_transformer.errors import InputError, say
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
@@ -37,7 +37,7 @@ _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 
 
 def _add_translate_options(command):
-    from keras_transformer.bulk.options import BulkOptions
+    from keras_transformer.extras.bulk.options import BulkOptions
 
     group = command.add_argument_group("input and output")
     add_model(group)
@@ -89,7 +89,7 @@ def _add_chat_options(command):
 
 
 def _translate_files(options):
-    from keras_transformer.bulk.corpus import translate_corpus
+    from keras_transformer.extras.bulk.corpus import translate_corpus
 
     names = (*_OF_LINES, *_OF_DOCUMENTS, "progress")
     _refuse(options, names, "is not allowed with --engine ray")
@@ -108,14 +108,14 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
+    from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.documents import read_beginning
     from keras_transformer.cli.formats import as_json, as_list, as_text
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.cli.progress import progress_bar, size_left
     from keras_transformer.engine.engine import long_input_of_commands
+    from keras_transformer.engine.steps.text_steps import STEP_OPTIONS
     from keras_transformer.engine.translator import Translator
-    from keras_transformer.errors import is_terminal
-    from keras_transformer.steps.text_steps import STEP_OPTIONS
 
     _refuse(options, RAY_OPTIONS, "needs --engine ray")
     files = getattr(options, "files", [])
@@ -157,9 +157,9 @@ def _translate(options):
 
 def _translate_documents(options, files, begun=None):
     """Translates files, or the document on stdin, of which a page may have begun."""
+    from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.documents import translate_files, translate_stream
     from keras_transformer.engine.engine import long_input_of_commands
-    from keras_transformer.errors import is_terminal
 
     rule = "is not allowed with whole documents"
     _refuse(options, _OF_LINES, rule if begun is None else f"{rule}: add --document-format lines")
@@ -207,7 +207,7 @@ def write_growing(
     texts: Iterable[str], output: TextIO, rewrite: bool = False, end: str = "\n"
 ) -> None:
     """Writes a text as it grows, on one line; `rewrite` as of `translate_incrementally`."""
-    from keras_transformer.reading import one_line
+    from keras_transformer.base.reading import one_line
 
     shown = line = ""
     for line in map(one_line, texts):
@@ -230,9 +230,9 @@ def _refuse(options, names, rule):
 
 
 def _chat(options):
+    from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.lines import read_chunks
-    from keras_transformer.conversation import Conversation
-    from keras_transformer.errors import is_terminal
+    from keras_transformer.engine.conversation import Conversation
 
     source = binary_stdin()
     translator, values = load_translator(options)

@@ -1,10 +1,10 @@
 """Reads files into checked pairs, and makes batches of few static shapes."""
 
+from keras_transformer.base.reading import read_lines
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
 from keras_transformer.data.encoding import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.pairs import EncodedPairs, PairTable, iterate_pairs, read_pairs
-from keras_transformer.reading import read_lines
 
 __all__ = [
     "EncodedPairs",

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.errors import InputError
-from keras_transformer.options import check_positive
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.options import check_positive
 
 _MAX_DENOMINATOR = 10**6  # of a rate
 

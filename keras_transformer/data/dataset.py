@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
+from keras_transformer.base.options import check, check_positive
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.data.plan import BatchPlan
-from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
-from keras_transformer.options import check, check_positive
 
 if TYPE_CHECKING:
     import keras

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError, writing
+from keras_transformer.base.ids import EOS_ID, UNK_ID
+from keras_transformer.base.options import option, options_class
 from keras_transformer.data.pairs import (
     NO_HASHES,
     EncodedPairs,
@@ -17,9 +20,6 @@ from keras_transformer.data.pairs import (
     offsets_of,
     pair_hashes,
 )
-from keras_transformer.errors import InputError, writing
-from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.options import option, options_class
 from keras_transformer.text.languages import Direction
 
 # Reasons to drop a pair, in the order of the checks.
@@ -312,7 +312,12 @@ class _Side:
         """Returns the flat array and the offsets of the kept pairs."""
         lengths = np.concatenate(self._lengths)
         offsets = offsets_of(lengths)
-        with self._file as file, tempfile.TemporaryFile() as kept_file:
+        # Closing a file writes again what a full disk has not taken.
+        with (
+            writing(tempfile.gettempdir()),
+            self._file as file,
+            tempfile.TemporaryFile() as kept_file,
+        ):
             all_ids = _mapped(file)
             for start in range(0, len(lengths), chunk_lines):
                 part = slice(start, start + chunk_lines)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import regex
 
+from keras_transformer.base.ids import EOS_ID, UNK_ID
+from keras_transformer.base.options import option, options_class
 from keras_transformer.data.pairs import EncodedPairs
-from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.options import option, options_class
 from keras_transformer.text.patterns import ITEM
 from keras_transformer.text.tags import TAG
 

@@ -9,10 +9,10 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from keras_transformer.errors import InputError
-from keras_transformer.formats import PAIR_FILES, load
-from keras_transformer.ids import EOS_ID, PAD_ID
-from keras_transformer.reading import iterate_lines, without_compression
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.formats import PAIR_FILES, load
+from keras_transformer.base.ids import EOS_ID, PAD_ID
+from keras_transformer.base.reading import iterate_lines, without_compression
 from keras_transformer.text.tables import is_table, iterate_rows
 
 InlineTags = Literal["drop", "keep"]

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.options import check
 from keras_transformer.data.batching import (
     check_shapes,
     choose_shapes,
@@ -13,8 +15,6 @@ from keras_transformer.data.batching import (
 )
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
-from keras_transformer.errors import InputError
-from keras_transformer.options import check
 
 
 class PlannedBatch(NamedTuple):

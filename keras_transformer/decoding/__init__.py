@@ -21,7 +21,7 @@ result:
 
 from typing import TYPE_CHECKING
 
-from keras_transformer.imports import lazy_names
+from keras_transformer.base.imports import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.decoding.beam import Beam as Beam

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 from keras import KerasTensor, ops
 
+from keras_transformer.base.errors import InputError, did_you_mean
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.options import check_ids, received, values_of
 from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
-from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.ids import PAD_ID
-from keras_transformer.options import check_ids, received, values_of
 
 Tensor: TypeAlias = np.ndarray | KerasTensor
 

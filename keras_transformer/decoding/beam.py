@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 from keras import KerasTensor, ops, tree
 
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.decoding.ranking import Ranking
 from keras_transformer.decoding.results import Hypotheses, continuation_of
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import largest_of_rows, log_sums_and_maxima, take_rows
-from keras_transformer.ids import PAD_ID
-from keras_transformer.impossible import NEG_INF
 
 
 class Finished(NamedTuple):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from keras import KerasTensor, ops
 
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding.results import Hypotheses
-from keras_transformer.impossible import NEG_INF
 
 
 class Candidates(NamedTuple):

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from keras import KerasTensor, ops
 
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding.beam import Beam, BeamState, Extensions
 from keras_transformer.decoding.selection import largest_of_rows, take_rows
-from keras_transformer.ids import PAD_ID
-from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from keras import KerasTensor, ops
 
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.impossible import NEG_INF
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.layers import masks
 
 

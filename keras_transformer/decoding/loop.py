@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import keras
 from keras import KerasTensor, ops
 
+from keras_transformer.base.ids import BOS_ID, PAD_ID
 from keras_transformer.decoding.constraints import Constraints, constrain
 from keras_transformer.decoding.results import Hypotheses
-from keras_transformer.ids import BOS_ID, PAD_ID
 
 Step = Callable[[KerasTensor, Any], tuple[KerasTensor, Any]]
 Reorder = Callable[[Any, KerasTensor], Any]

@@ -3,13 +3,13 @@
 import numpy as np
 from keras import KerasTensor, ops
 
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding.loop import DecodingState
 from keras_transformer.decoding.ranking import GNMTRanking, Ranking
 from keras_transformer.decoding.results import Hypotheses, continuation_of
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.decoding.selection import first_argmax
-from keras_transformer.ids import PAD_ID
-from keras_transformer.impossible import NEG_INF
 
 # The largest int32: the bits of a float32, read as an int32, are not larger.
 _EVERYTHING = 2**31 - 1

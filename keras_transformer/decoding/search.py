@@ -7,6 +7,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from keras import KerasTensor, ops
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import BOS_ID, UNK_ID
+from keras_transformer.base.impossible import NEG_INF
+from keras_transformer.base.options import check_positive, values_of
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.arguments import (
     SearchArguments,
@@ -24,11 +28,7 @@ from keras_transformer.decoding.ranking import LENGTH_MARGIN
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search_options import FILTERS, DecodingOptions
-from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, UNK_ID
-from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
-from keras_transformer.options import check_positive, values_of
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16

@@ -1,14 +1,13 @@
 """Options of decoding, declared once with range, meaning and default; imports no Keras."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 
-from keras_transformer.decoding.ranking import RANKINGS, Ranking
-from keras_transformer.errors import InputError
-from keras_transformer.options import (
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.options import (
     FLOAT32,
     INT32,
     Int32,
@@ -17,6 +16,7 @@ from keras_transformer.options import (
     options_base,
     options_class,
 )
+from keras_transformer.decoding.ranking import RANKINGS, Ranking
 
 
 class Filter(NamedTuple):
@@ -125,7 +125,7 @@ class RunSearchOptions(StoppingSearchOptions):
 
 @options_class
 class DecodingOptions(RunSearchOptions):
-    """Options of a search; they may be NumPy's numbers and any collections.
+    """Options of a search; they may be NumPy's numbers and any sequences.
 
     Raises:
         InputError: A value is out of range, options contradict each other, or a name is unknown.
@@ -164,7 +164,7 @@ class DecodingOptions(RunSearchOptions):
         ge=1e-9,
         le=1,
     )
-    seed: Int32 | tuple[Int32, ...] = option(
+    seed: Int32 | Annotated[tuple[Int32, ...], pydantic.Field(strict=True)] = option(
         0,
         "Seed of the samples. Equal seeds give equal samples in any batch. `Translator.translate` "
         "also takes a seed per sentence.",
@@ -174,15 +174,11 @@ class DecodingOptions(RunSearchOptions):
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _to_plain(cls, value: Any) -> Any:
-        """Converts other collections to tuples, and NumPy's numbers to Python's."""
-        if isinstance(value, Mapping):
-            value = value.items()
-        if hasattr(value, "tolist"):
-            value = value.tolist()
-        if isinstance(value, Collection) and not isinstance(value, (str, bytes)):
-            return tuple(map(cls._to_plain, value))
-        return value
+    def _to_plain(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        """Converts other sequences to tuples, and NumPy's numbers to Python's."""
+        if info.field_name == "logit_bias" and isinstance(value, Mapping):
+            value = tuple(value.items())
+        return _plain(value)
 
     @pydantic.model_validator(mode="after")
     def _check_beams(self) -> "DecodingOptions":
@@ -273,6 +269,13 @@ class DecodingOptions(RunSearchOptions):
         """Raises `InputError` for ids outside the model's target vocabulary."""
         check_ids("banned_ids", self.banned_ids, vocabulary_size)
         check_ids("logit_bias", list(dict(self.logit_bias)), vocabulary_size)
+
+
+def _plain(value):
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    return tuple(map(_plain, value)) if is_list else value
 
 
 def _names(options):

@@ -5,7 +5,7 @@ Keras, TensorFlow and other packages are imported with the engine that needs the
 
 from typing import TYPE_CHECKING
 
-from keras_transformer.imports import lazy_names
+from keras_transformer.base.imports import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.engine.classifier_engine import ClassifierEngine as ClassifierEngine

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.errors import InputError, say
+from keras_transformer.base.errors import InputError, say
 
 _MEMORY_SHARE = 0.5  # of a device's memory, for a search: an estimate needs room
 _UNKNOWN_MEMORY = 8 * 2**30  # TensorFlow does not tell

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.impossible import NEG_INF
+from keras_transformer.base.options import check, check_choice, check_positive, received
 from keras_transformer.decoding.search_options import (
     DecodingOptions,
     exported_search_options,
@@ -17,10 +20,8 @@ from keras_transformer.engine import inputs
 from keras_transformer.engine.device import CPU
 from keras_transformer.engine.inputs import LONG_INPUT, Job, LongInput
 from keras_transformer.engine.request import OptionRules, Request
-from keras_transformer.errors import InputError
-from keras_transformer.impossible import NEG_INF
-from keras_transformer.options import check, check_choice, check_positive, received
-from keras_transformer.steps.tag import tagged
+from keras_transformer.engine.steps.tag import tagged
+from keras_transformer.engine.translation import Translation
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages
 from keras_transformer.text.per_text import (
@@ -33,7 +34,6 @@ from keras_transformer.text.per_text import (
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.text.symbols import TextFeatures
-from keras_transformer.translation import Translation
 
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
@@ -236,10 +236,7 @@ class Engine:
             rows = [translations[part] for part in chosen], [jobs[part] for part in chosen]
             for part, translation in zip(chosen, self._aligned(*rows, request), strict=True):
                 translations[part] = translation
-        return [
-            Translation.joined([translations[index] for index in indices], request.options.sampling)
-            for indices in parts
-        ]
+        return [Translation.joined([translations[index] for index in indices]) for indices in parts]
 
     def score(
         self,
@@ -473,7 +470,7 @@ class Engine:
             if index == 0 or not hypothesis.score <= NEG_INF / 2  # NaN stays, to be refused.
         ]
         best, *alternatives = self._with_texts(hypotheses, job)
-        return dataclasses.replace(best, alternatives=tuple(alternatives))
+        return dataclasses.replace(best, alternatives=tuple(alternatives)) if alternatives else best
 
     def _with_texts(self, hypotheses, job):
         """Returns hypotheses with their texts, which `search` has given them here."""

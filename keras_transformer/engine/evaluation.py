@@ -8,25 +8,25 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from keras_transformer.base.errors import InputError, NotSavedError
+from keras_transformer.base.files import check_writable, is_replaced, locked_folder, write_output
+from keras_transformer.base.reading import one_line
 from keras_transformer.data import iterate_pairs, read_lines, read_pairs
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.engine.translator import Translator
-from keras_transformer.errors import InputError, NotSavedError
-from keras_transformer.files import check_writable, is_replaced, locked_folder, write_output
-from keras_transformer.reading import one_line
-from keras_transformer.scores import (
+from keras_transformer.engine.scores import (
     BleuTokenizer,
     check_tokenizer,
     evaluate,
     evaluate_labels,
     perplexity,
 )
+from keras_transformer.engine.translation import Translation
+from keras_transformer.engine.translator import Translator
 from keras_transformer.text import Labels
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
-from keras_transformer.translation import Translation
 
 FilePath = str | os.PathLike
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, sum_of
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.request import Request
-from keras_transformer.errors import InputError
 from keras_transformer.text.per_text import checked_list, one_for_each, seed_of_part
 from keras_transformer.text.sentences import space_after
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from keras_transformer.errors import InputError, TooLongError
-from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.options import received
-from keras_transformer.steps.tag import tagged
+from keras_transformer.base.errors import InputError, TooLongError
+from keras_transformer.base.ids import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.base.options import received
+from keras_transformer.engine.steps.tag import tagged
 from keras_transformer.text.languages import Direction
 from keras_transformer.text.per_text import checked_phrases, checked_texts
 from keras_transformer.text.sentences import split_text

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.options import check_choice, check_positive
 from keras_transformer.decoding.search_options import DecodingOptions
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.request import OptionRules, Request
-from keras_transformer.errors import InputError
-from keras_transformer.options import check_choice, check_positive
-from keras_transformer.translation import Translation
+from keras_transformer.engine.translation import Translation
 
 
 class LabelEngine(Engine, abc.ABC):

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import keras
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import EOS_ID, UNK_ID
+from keras_transformer.base.memory import is_large
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.search import result_capacity
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, DecodingOptions
@@ -25,14 +28,11 @@ from keras_transformer.engine.ids_engine import IdsEngine
 from keras_transformer.engine.inputs import Job, bucket, length_buckets
 from keras_transformer.engine.request import OptionRules
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
-from keras_transformer.errors import InputError
-from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.memory import is_large
+from keras_transformer.engine.translation import Translation
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.shortlist import LIST_SIZES, Shortlist
-from keras_transformer.translation import Translation
 
 if TYPE_CHECKING:
     from keras_transformer.engine.classifier_engine import ClassifierEngine

@@ -5,11 +5,11 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.formats import FORMATS, IMPORTED_NAME
+from keras_transformer.base.imports import import_keras
+from keras_transformer.base.options import check_positive
 from keras_transformer.engine.device import give_tensorflow
-from keras_transformer.errors import InputError
-from keras_transformer.formats import FORMATS, IMPORTED_NAME
-from keras_transformer.imports import import_keras
-from keras_transformer.options import check_positive
 from keras_transformer.runs.names import RECIPE
 
 if TYPE_CHECKING:

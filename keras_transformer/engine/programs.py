@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_transformer.memory import giving_back, is_large
+from keras_transformer.base.memory import giving_back, is_large
 
 _compiling = threading.RLock()
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError, did_you_mean
+from keras_transformer.base.options import received
 from keras_transformer.decoding.search_options import DecodingOptions
-from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.options import received
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 
 CALL_OPTIONS = ("alignment", "batch_size", "long_input", *LANGUAGE_OPTIONS)

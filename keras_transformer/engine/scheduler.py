@@ -9,6 +9,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.memory import is_large
 from keras_transformer.decoding.arguments import SearchArguments, search_arguments
 from keras_transformer.decoding.candidates import Candidates
 from keras_transformer.decoding.results import Hypotheses
@@ -30,8 +32,6 @@ from keras_transformer.engine.inputs import (
     row_count,
 )
 from keras_transformer.engine.programs import Compiled
-from keras_transformer.errors import InputError
-from keras_transformer.memory import is_large
 from keras_transformer.text.shortlist import compiled_size, union_of
 
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a

@@ -4,17 +4,17 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from keras_transformer.base.errors import InputError
 from keras_transformer.decoding.search_options import RANKING_OPTIONS, without_excluded
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.opening import open_engine
-from keras_transformer.errors import InputError
-from keras_transformer.steps.glossary import Glossary
-from keras_transformer.steps.step import Markup
-from keras_transformer.steps.tag import tag_step
-from keras_transformer.steps.text_steps import TextsInSteps, text_steps
+from keras_transformer.engine.steps.glossary import Glossary
+from keras_transformer.engine.steps.step import Markup
+from keras_transformer.engine.steps.tag import tag_step
+from keras_transformer.engine.steps.text_steps import TextsInSteps, text_steps
+from keras_transformer.engine.translation import Translation
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS, checked_texts
-from keras_transformer.translation import Translation
 
 
 class Translator:

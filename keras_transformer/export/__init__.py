@@ -11,11 +11,11 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.base.errors import VerificationError, show
+from keras_transformer.base.formats import FORMATS
+from keras_transformer.base.options import check_choice
+from keras_transformer.base.reading import read_lines
 from keras_transformer.decoding.search_options import without_excluded
-from keras_transformer.errors import VerificationError, show
-from keras_transformer.formats import FORMATS
-from keras_transformer.options import check_choice
-from keras_transformer.reading import read_lines
 
 if TYPE_CHECKING:
     from keras_transformer.engine.device import DevicePlan
@@ -75,9 +75,9 @@ def export_run(
     folder = RunFiles.existing(run)
     folder.expect_weights(f"the export as {format}", copies=1.5)  # with a search's memory
     # After that, because they import TensorFlow.
+    from keras_transformer.base.large_variables import last_use
     from keras_transformer.engine.opening import engine_of_run
     from keras_transformer.export.exporter import log_step
-    from keras_transformer.large_variables import last_use
 
     exporter = exporter_of(format)
     decoding = folder.decoding()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import VerificationError
+from keras_transformer.base.errors import VerificationError
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 _ROOT = os.fspath(Path(__file__).parents[2])

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.base.errors import InputError, declared_requirements
+from keras_transformer.base.files import FORMAT_VERSION, MANIFEST, OwnedFolder, write_whole
+from keras_transformer.base.formats import FORMATS, Format
+from keras_transformer.base.memory import give_back, is_large
+from keras_transformer.base.reading import file_digests
 from keras_transformer.engine.engine import Engine
-from keras_transformer.errors import InputError, declared_requirements
 from keras_transformer.export.readme_languages import example_of, language_section
-from keras_transformer.files import FORMAT_VERSION, MANIFEST, OwnedFolder, write_whole
-from keras_transformer.formats import FORMATS, Format
-from keras_transformer.memory import give_back, is_large
-from keras_transformer.reading import file_digests
 from keras_transformer.text.symbols import TextFeatures
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError
-from keras_transformer.files import MANIFEST, SHORTLIST_FILE, check_version
-from keras_transformer.reading import check_file, file_digests, read_json
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import MANIFEST, SHORTLIST_FILE, check_version
+from keras_transformer.base.reading import check_file, file_digests, read_json
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import (
     Languages,

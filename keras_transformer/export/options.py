@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import pydantic
 
+from keras_transformer.base.options import option, options_base, options_class
 from keras_transformer.decoding.search_options import SearchOptions, StoppingSearchOptions
-from keras_transformer.options import option, options_base, options_class
 
 QUANTIZATIONS = ("none", "float16", "int8")
 

@@ -1,6 +1,6 @@
 """Checks that a model is one that a format or a report supports."""
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.models.config import BlockConfig, ModelConfig, TransformerConfig
 
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.base.errors import VerificationError
+from keras_transformer.base.large_variables import free
+from keras_transformer.base.memory import give_back, is_large
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import bucket, length_buckets
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.errors import VerificationError
+from keras_transformer.engine.scores import bleu_and_chrf
+from keras_transformer.engine.translation import Translation
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
-from keras_transformer.large_variables import free
-from keras_transformer.memory import give_back, is_large
-from keras_transformer.scores import bleu_and_chrf
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
-from keras_transformer.translation import Translation
 
 NUM_TEXTS = 64
 # For a large model: a step takes as long as a hundred of a small one, and memory is scarce.

@@ -1,7 +1,7 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
 # ruff: noqa: E402 (modules that import Keras follow)
-from keras_transformer.imports import import_keras
+from keras_transformer.base.imports import import_keras
 
 import_keras()
 

@@ -7,15 +7,21 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_transformer.base.options import (
+    check,
+    check_attention,
+    check_flags,
+    check_positive,
+    check_rate,
+)
 from keras_transformer.layers import masks
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.positions import AttentionPositions, check_attention_positions
+from keras_transformer.layers.positions import AttentionPositions
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 from keras_transformer.layers.ssru import SSRU
-from keras_transformer.options import check, check_flags, check_positive, check_rate
 
 
 class StepSublayers(NamedTuple):
@@ -70,7 +76,7 @@ class Block(LayerOfProjections):
             sliding_window=sliding_window,
         )
         check_flags(normalize_first=normalize_first, relative_values=relative_values)
-        check_attention_positions(positions, relative_values)
+        check_attention(self.num_heads, self.num_kv_heads, self.key_dim, positions, relative_values)
         check("layer_norm_epsilon", layer_norm_epsilon, "a positive number", numbers.Real)
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)

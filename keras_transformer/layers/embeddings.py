@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.ids import PAD_ID
-from keras_transformer.large_variables import assign_rows, row_blocks
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.large_variables import assign_rows, stored_arrays
+from keras_transformer.base.options import check_flags, check_ids, check_positive, values_of
 from keras_transformer.layers.half_precision import matmul_transposed
 from keras_transformer.layers.masks import vocabulary_mask
 from keras_transformer.layers.matrix_layer import MatrixLayer
-from keras_transformer.options import check_flags, check_ids, check_positive, values_of
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -105,8 +105,8 @@ class TokenEmbedding(MatrixLayer, keras.layers.Embedding):
         tables: dict[str, Any] = {}
         super().save_own_variables(tables)  # with LoRA's matrices added
         for name, values in {**self._stored_variables(), **tables}.items():
-            for number, block in enumerate(row_blocks(values)):
-                store[f"{name}.{number}" if number else name] = block
+            for number, array in enumerate(stored_arrays(values)):
+                store[f"{name}.{number}" if number else name] = array
 
     def load_own_variables(self, store: Any) -> None:
         variables = self._stored_variables()

@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
+from keras_transformer.base.options import check_positive, check_rate
 from keras_transformer.layers.projection import Dense, LayerOfProjections
-from keras_transformer.options import check_positive, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

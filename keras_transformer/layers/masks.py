@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.ids import PAD_ID
-from keras_transformer.impossible import NEG_INF
+from keras_transformer.base.ids import PAD_ID
+from keras_transformer.base.impossible import NEG_INF
 
 
 def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.large_variables import initializer_of
+from keras_transformer.base.large_variables import initializer_of
 from keras_transformer.layers.half_precision import HalfPrecisionWeights
 
 

@@ -30,7 +30,7 @@ class Mixer(LayerOfProjections):
     also takes `longest`, the maximum length, where LiteRT computes any length. `start` and `step`
     compute the same position by position. All of them project with `projections`, if given: with
     weights in the layout of a loop (`models.step_weights`), or computed by LiteRT
-    (`litert.mixers`).
+    (`export.litert.mixers`).
 
     Attributes:
         sublayer_name: Attribute of a block, and name of its weights in files.

@@ -9,6 +9,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.base.options import (
+    check_attention,
+    check_flags,
+    check_positive,
+    check_rate,
+)
 from keras_transformer.layers import masks
 from keras_transformer.layers.kv_cache import KeyValue, Past
 from keras_transformer.layers.local_attention import attend_in_blocks, is_long
@@ -17,12 +23,10 @@ from keras_transformer.layers.positions import (
     AttentionPositions,
     alibi_scores,
     apply_rotary,
-    check_attention_positions,
     relative_scores,
     relative_values,
 )
 from keras_transformer.layers.projection import check_sequence
-from keras_transformer.options import check_divides, check_flags, check_positive, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -141,13 +145,8 @@ class MultiHeadAttention(Mixer):
             sliding_window=sliding_window,
         )
         self.num_kv_heads = num_kv_heads or self.num_heads
-        check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         check_flags(use_bias=use_bias, relative_values=relative_values)
-        check_attention_positions(positions, relative_values)
-        if positions == "rotary" and key_dim % 2:
-            raise ValueError(
-                f"Rotary positions need an even `key_dim`. Received: key_dim={key_dim}."
-            )
+        check_attention(self.num_heads, self.num_kv_heads, self.key_dim, positions, relative_values)
         check_rate("dropout", dropout)
         self.dropout = dropout
         self.use_bias = use_bias

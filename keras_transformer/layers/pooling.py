@@ -5,9 +5,9 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_transformer.base.options import check_choice
 from keras_transformer.layers import masks
 from keras_transformer.layers.quantization import dtype_config
-from keras_transformer.options import check_choice
 
 POOLINGS = ("mean", "max", "attention")
 

@@ -2,30 +2,19 @@
 
 import math
 import numbers
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.base.options import check, check_choice, check_ids, check_positive, values_of
 from keras_transformer.layers.masks import fits, vocabulary_mask
 from keras_transformer.layers.projection import Projection
 from keras_transformer.layers.quantization import dtype_config
-from keras_transformer.options import check, check_choice, check_ids, check_positive, values_of
 
 AttentionPositions = Literal["rotary", "relative", "alibi"]
 """Positions inside attention; other ones are vectors at the embedded tokens."""
-
-
-def check_attention_positions(positions: str | None, relative_values: bool) -> None:
-    """Raises `ValueError` for unknown positions, and for values of distances without distances."""
-    if positions is not None:
-        check_choice("positions", positions, get_args(AttentionPositions))
-    if relative_values and positions != "relative":
-        raise ValueError(
-            '`relative_values` needs `positions="relative"`. '
-            f"Received: relative_values={relative_values}, positions={positions!r}."
-        )
 
 
 def known_start(start_index: int | keras.KerasTensor) -> int | None:

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.base.options import check_positive
 from keras_transformer.layers.half_precision import matmul
 from keras_transformer.layers.matrix_layer import MatrixLayer
 from keras_transformer.layers.quantization import dtype_config
-from keras_transformer.options import check_positive
 
 
 class Projection(MatrixLayer, keras.layers.EinsumDense):

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.base.options import check_choice, check_positive
 from keras_transformer.layers import masks
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
-from keras_transformer.options import check_choice, check_positive
 
 _EQUATION = "btd,du->btu"
 

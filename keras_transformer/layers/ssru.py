@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.base.options import check_flags
 from keras_transformer.layers.kv_cache import Past, of_parents
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.projection import Dense, check_sequence
-from keras_transformer.options import check_flags
 
 _BLOCK = 16
 _LEVELS = 5

@@ -5,7 +5,7 @@ Keras is imported with the first model: their configurations, in `config`, do wi
 
 from typing import TYPE_CHECKING
 
-from keras_transformer.imports import lazy_names
+from keras_transformer.base.imports import lazy_names
 
 if TYPE_CHECKING:
     from keras_transformer.models.recurrent import RecurrentTranslator as RecurrentTranslator

@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
-from keras_transformer.ids import NO_LABEL
-from keras_transformer.options import (
+from keras_transformer.base.ids import NO_LABEL
+from keras_transformer.base.options import (
     check_activation,
+    check_attention,
     check_choice,
     check_divides,
     option,
@@ -102,6 +103,10 @@ def _num_encoder_layers(default):
     return option(default, "Blocks of the encoder.", ge=1)
 
 
+def _num_decoder_layers(default):
+    return option(default, "Blocks of the decoder.", ge=1)
+
+
 def _normalize_first(default):
     return option(
         default,
@@ -147,36 +152,15 @@ _LAYERS = {
 
 
 @options_base
-class BlockSizes(ModelConfig):
-    """Sizes of a Transformer's blocks."""
+class BlockConfig(ModelConfig):
+    """Fields, rules and derived values of the kinds that are made of a Transformer's blocks.
+
+    A kind declares a field again where it has another default.
+    """
 
     model_dim: int = _model_dim(512)
     num_heads: int = _num_heads(8)
     intermediate_dim: int = _intermediate_dim(2048)
-
-
-@options_base
-class EncoderSizes(BlockSizes):
-    """Sizes of a kind with an encoder."""
-
-    num_encoder_layers: int = _num_encoder_layers(6)
-
-
-@options_base
-class DecoderSizes(BlockSizes):
-    """Sizes of a kind with a decoder."""
-
-    num_decoder_layers: int = option(6, "Blocks of the decoder.", ge=1)
-
-
-@options_base
-class BlockConfig(BlockSizes):
-    """Fields, rules and derived values of the kinds that are made of a Transformer's blocks.
-
-    A kind inherits the sizes of its sides, too, so that sizes are its first fields. It declares a
-    field again where it has another default.
-    """
-
     _: KW_ONLY
     dropout: float = option(
         0.1, "Rate on each sublayer's output and on the embedded input.", ge=0, lt=1
@@ -235,9 +219,8 @@ class BlockConfig(BlockSizes):
     def check(self) -> None:
         check_activation(self.activation)
         check_divides("num_heads", self.num_heads, "model_dim", self.model_dim)
-        check_divides(
-            "num_kv_heads", self.num_kv_heads or self.num_heads, "num_heads", self.num_heads
-        )
+        kv_heads, positions = self.num_kv_heads, self.attention_positions
+        check_attention(self.num_heads, kv_heads, self.key_dim, positions, self.relative_values)
         if self.combine_positions == "concatenate" and self.positions not in (
             "sinusoidal",
             "learned",
@@ -246,20 +229,10 @@ class BlockConfig(BlockSizes):
                 "Only sinusoidal and learned positions can be concatenated. "
                 f"Received: positions={self.positions!r}."
             )
-        if self.positions == "rotary" and self.key_dim % 2:
-            raise ValueError(
-                "Rotary positions need heads of an even width. "
-                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
-            )
         if self.positions == "alibi" and self.num_heads == 1:
             raise ValueError(
                 "ALiBi needs at least two heads, which have different slopes. "
                 f"Received: num_heads={self.num_heads}."
-            )
-        if self.relative_values and self.positions != "relative":
-            raise ValueError(
-                "`relative_values` needs relative positions. "
-                f"Received: positions={self.positions!r}."
             )
         for kind, layers in _LAYERS.items():
             heads = getattr(self, f"{kind}_heads", None)
@@ -315,7 +288,7 @@ def _check_vocabularies(config):
 
 
 @options_class
-class TransformerConfig(BlockConfig, DecoderSizes, EncoderSizes):
+class TransformerConfig(BlockConfig):
     """Sizes and switches of an encoder-decoder Transformer.
 
     Raises:
@@ -328,6 +301,8 @@ class TransformerConfig(BlockConfig, DecoderSizes, EncoderSizes):
     """
 
     _: KW_ONLY
+    num_encoder_layers: int = _num_encoder_layers(6)
+    num_decoder_layers: int = _num_decoder_layers(6)
     tie_embeddings: _TieEmbeddings = _tie_embeddings()
     target_vocabulary_size: int | None = _target_vocabulary_size()
     encoder_heads: _Heads = _heads("in the encoder")
@@ -387,7 +362,7 @@ class TransformerConfig(BlockConfig, DecoderSizes, EncoderSizes):
 
 
 @options_class
-class ClassifierConfig(BlockConfig, EncoderSizes):
+class ClassifierConfig(BlockConfig):
     """Sizes and switches of an encoder with a pooled output, which labels a text.
 
     Raises:
@@ -397,8 +372,8 @@ class ClassifierConfig(BlockConfig, EncoderSizes):
     model_dim: int = _model_dim(128)
     num_heads: int = _num_heads(4)
     intermediate_dim: int = _intermediate_dim(256)
-    num_encoder_layers: int = _num_encoder_layers(1)
     _: KW_ONLY
+    num_encoder_layers: int = _num_encoder_layers(1)
     target_vocabulary_size: int = option(2, "Number of labels.", ge=1)
     dropout: float = option(
         0.3,
@@ -427,7 +402,7 @@ class ClassifierConfig(BlockConfig, EncoderSizes):
 
 
 @options_class
-class LanguageModelConfig(BlockConfig, DecoderSizes):
+class LanguageModelConfig(BlockConfig):
     """Sizes and switches of a decoder without attention to a source.
 
     Raises:
@@ -435,6 +410,7 @@ class LanguageModelConfig(BlockConfig, DecoderSizes):
     """
 
     _: KW_ONLY
+    num_decoder_layers: int = _num_decoder_layers(6)
     tie_embeddings: Literal["all", "none"] = option(
         "all", "all: the embedding is also the output projection; or none.", strict=None
     )
@@ -463,6 +439,7 @@ class RecurrentConfig(ModelConfig):
         "Width of embeddings and states. It is even: each direction of the encoder has half.",
         ge=1,
     )
+    _: KW_ONLY
     cell: Literal["gru", "lstm"] = option("gru", "Kind of the cells.", strict=None)
     num_encoder_layers: int = option(1, "Bidirectional layers of the encoder.", ge=1)
     num_decoder_layers: int = option(1, "Cells of the decoder, one above the other.", ge=1)
@@ -488,7 +465,6 @@ class RecurrentConfig(ModelConfig):
         ge=0,
         lt=1,
     )
-    _: KW_ONLY
     tie_embeddings: _TieEmbeddings = _tie_embeddings()
     target_vocabulary_size: int | None = _target_vocabulary_size()
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.ids import EOS_ID
+from keras_transformer.base.ids import EOS_ID
 from keras_transformer.layers import (
     ConcatenatedPositions,
     LearnedPositionalEmbedding,

@@ -5,8 +5,8 @@ import io
 import pathlib
 from typing import Any
 
-from keras_transformer.files import write_whole
-from keras_transformer.reading import readable
+from keras_transformer.base.files import write_whole
+from keras_transformer.base.reading import readable
 
 Rows = list[dict[str, float]]
 

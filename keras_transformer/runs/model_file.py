@@ -11,9 +11,9 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 
-from keras_transformer.errors import InputError
-from keras_transformer.files import replaced_file
-from keras_transformer.reading import check_file, readable
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import replaced_file
+from keras_transformer.base.reading import check_file, readable
 
 _WEIGHTS = "model.weights.h5"  # Keras' name of the file of weights
 _WEIGHTS_START = 512  # A file of HDF5 may begin there: at 0, or a power of two from 512 on.
@@ -38,7 +38,7 @@ def load_model(path: str | os.PathLike, compile: bool):
     check_file(path)  # Before Keras, which takes seconds.
     import keras
 
-    from keras_transformer.large_variables import values_follow
+    from keras_transformer.base.large_variables import values_follow
     from keras_transformer.models import KINDS
 
     with readable(path, "a Keras model"), _in_place(path) as model_path, values_follow():

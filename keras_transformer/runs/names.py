@@ -6,7 +6,7 @@ section `decoding` the search defaults. Only `training/` reads the rest of the r
 
 import re
 
-from keras_transformer.files import SHORTLIST_FILE
+from keras_transformer.base.files import SHORTLIST_FILE
 
 # Read by engines and exports.
 RECIPE = "recipe.yaml"  # the recipe with every default written out, and the version of the files

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.errors import InputError, as_input_error
-from keras_transformer.files import (
+from keras_transformer.base.errors import InputError, as_input_error
+from keras_transformer.base.files import (
     MANIFEST,
     OwnedFolder,
     check_version,
@@ -19,10 +19,10 @@ from keras_transformer.files import (
     replaced_file,
     write_whole,
 )
-from keras_transformer.formats import FORMATS
-from keras_transformer.memory import expect_weights
-from keras_transformer.options import parse_options
-from keras_transformer.reading import (
+from keras_transformer.base.formats import FORMATS
+from keras_transformer.base.memory import expect_weights
+from keras_transformer.base.options import parse_options
+from keras_transformer.base.reading import (
     escape_field,
     iterate_lines,
     read_json,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pydantic
 
+from keras_transformer.base.errors import InputError, check_path
+from keras_transformer.base.files import FORMAT_VERSION, check_version, write_whole
+from keras_transformer.base.options import option, options_class, received
+from keras_transformer.base.reading import BoundedYaml, decode_text
 from keras_transformer.decoding.search_options import RunSearchOptions, run_search_options
-from keras_transformer.errors import InputError, check_path
-from keras_transformer.files import FORMAT_VERSION, check_version, write_whole
-from keras_transformer.options import option, options_class, received
-from keras_transformer.reading import BoundedYaml, decode_text
 from keras_transformer.text.sentences import TextRules
 
 VERSION = "format_version"

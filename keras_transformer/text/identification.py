@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from keras_transformer.errors import require
+from keras_transformer.base.errors import require
 
 
 def language_identifier(purpose: str = "for the rule language,") -> Any:

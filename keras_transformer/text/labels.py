@@ -4,10 +4,10 @@ import json
 import os
 from collections.abc import Iterable
 
-from keras_transformer.errors import InputError
-from keras_transformer.files import write_output
-from keras_transformer.options import received
-from keras_transformer.reading import read_json
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import write_output
+from keras_transformer.base.options import received
+from keras_transformer.base.reading import read_json
 
 
 class Labels:

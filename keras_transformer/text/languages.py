@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.files import write_output
-from keras_transformer.options import STRICT, parse_options, received
-from keras_transformer.reading import read_json
+from keras_transformer.base.errors import InputError, did_you_mean
+from keras_transformer.base.files import write_output
+from keras_transformer.base.options import STRICT, parse_options, received
+from keras_transformer.base.reading import read_json
 from keras_transformer.text.language_codes import (
     closest_codes,
     is_exact,

@@ -1,11 +1,12 @@
 """Arguments of calls with several texts: lists of strings, and a value for each text."""
 
+import contextlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_transformer.errors import InputError
-from keras_transformer.options import INT32, received
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.options import INT32, received
 
 LANGUAGE_OPTIONS = ("source_language", "target_language")
 """Options that name the languages of a text."""
@@ -14,12 +15,12 @@ LANGUAGE_OPTIONS = ("source_language", "target_language")
 def values_of_texts(value: Any) -> Any:
     """Returns a tuple of values for each text: of a list, an array, a column or an iterator.
 
-    One value for all texts stays as it is.
+    One value for all texts stays as it is, and so does a set, whose order is nothing.
     """
     if hasattr(value, "tolist"):  # NumPy's arrays and numbers, and columns of tables
         value = value.tolist()
-    is_for_all = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
-    return value if is_for_all else tuple(value)
+    is_one = isinstance(value, (str, bytes, Mapping, set, frozenset))
+    return value if is_one or not isinstance(value, Iterable) else tuple(value)
 
 
 def one_for_each(name: str, value: Any, count: int) -> list:
@@ -45,17 +46,17 @@ def seed_of_part(seed: Any, number: int) -> Any:
 
 
 def checked_list(name: str, values: Any) -> list:
-    """Returns a list of any collection or iterator; raises `InputError` for a string.
+    """Returns a list of any collection or iterator; raises `InputError` for a string or a dict.
 
     A column of a table has no indices from 0 on, and an iterator can be read only once.
     """
     rule = f"`{name}` must be a list of strings."
     if isinstance(values, (str, bytes)):
         raise InputError(f"{rule} Received: one string.")
-    try:
-        return list(values)
-    except TypeError:
-        raise InputError(f"{rule} Received: {received(values)}.") from None
+    with contextlib.suppress(TypeError):
+        if not isinstance(values, Mapping):
+            return list(values)
+    raise InputError(f"{rule} Received: {received(values)}.")
 
 
 def checked_texts(name: str, texts: Any) -> list[str]:

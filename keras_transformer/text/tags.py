@@ -8,7 +8,7 @@ M2M100, `deu_Latn` of NLLB.
 import re
 from collections.abc import Collection, Iterable
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.text.vocabulary import SPACE
 
 # The vocabulary's other tokens have other names: `<ph_1>`, `<term_begin>`, `</s>`.

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.errors import InputError
-from keras_transformer.files import write_output
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.reading import iterate_lines, read_checked
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import write_output
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.base.reading import iterate_lines, read_checked
 from keras_transformer.text.per_text import checked_texts
 from keras_transformer.text.symbols import TERM_SYMBOLS, Placeholders
 from keras_transformer.text.tags import (
@@ -37,6 +37,7 @@ from keras_transformer.text.vocabulary import (
 
 # Signs of ASCII, of money, measures and typography, which texts of every language may have.
 _SIGNS = string.punctuation + string.digits + "€£¥§°±×÷–—…‘’“”„«»•©®™"
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -227,6 +228,28 @@ class Tokenizer:
             rows = [re.findall(f"{SPACE}[^{SPACE}]*", "".join(row)) for row in rows]
         return rows[0] if single else rows
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns where each token of a text begins and ends in it, after spaces around a tag.
+
+        Spans are in order and cover the text. A token may have the space before it. All bytes of a
+        character have its span.
+        """
+        (text,) = self._readable([text])
+        row = self._processor.encode(text, return_type="offset_mapping")
+        pieces, spans = row["pieces"], row["offsets"]
+        if self.whole_words:
+            starts = [index for index, piece in enumerate(pieces) if piece.startswith(SPACE)]
+            words = itertools.pairwise([*starts, len(pieces)])
+            return [(spans[start][0], spans[stop - 1][1]) for start, stop in words]
+        return _with_whole_bytes(pieces, spans)
+
+    def detokenized(self, tokens: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+        """Returns the text of tokens that a model has written, and where each of them is in it."""
+        if not tokens:
+            return "", []
+        row = self._processor.decode(list(tokens), return_type="offset_mapping")
+        return row["text"], _with_whole_bytes(tokens, row["offsets"])
+
     def unknown_characters(self, texts: Iterable[str]) -> collections.Counter[str]:
         """Counts the texts that have each character that the vocabulary lacks.
 
@@ -399,6 +422,16 @@ def _load_processor(model_bytes):
             f"rely on. Received: {received}."
         )
     return processor
+
+
+def _with_whole_bytes(pieces, spans):
+    """Gives all bytes of a character its span, which SentencePiece gives to the last byte."""
+    spans = list(spans)
+    for index in range(len(spans) - 2, -1, -1):
+        begin, end = spans[index]
+        if begin == end and _BYTE.fullmatch(pieces[index]):
+            spans[index] = spans[index + 1]
+    return spans
 
 
 def _one_per_word(ids):

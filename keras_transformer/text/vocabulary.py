@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pydantic
 import regex
 
-from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.options import option, options_class
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.base.options import option, options_class
 
 # The number is fixed, because the trainer's sums depend on it; it is also part of the model file.
 # More threads than cores do no harm.

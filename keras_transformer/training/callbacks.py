@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import TrainingError, show
+from keras_transformer.base.errors import TrainingError, show
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.training.checkpoints import save_checkpoint, save_without_optimizer
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import keras
 
-from keras_transformer.errors import InputError, show
-from keras_transformer.large_variables import assign_each, values_follow
+from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.large_variables import assign_each, values_follow
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.training.lora import load_adapter, merged_weights, save_adapter

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.reading import check_rereadable, iterate_lines
 from keras_transformer.data import (
     LabelledDataset,
     PairChecks,
@@ -28,11 +30,9 @@ from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
 from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import CPU, DevicePlan
-from keras_transformer.errors import InputError
-from keras_transformer.reading import check_rereadable, iterate_lines
+from keras_transformer.engine.steps.glossary import Glossary
+from keras_transformer.engine.steps.tag import tagged
 from keras_transformer.runs.run_files import RunFiles
-from keras_transformer.steps.glossary import Glossary
-from keras_transformer.steps.tag import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.languages import Direction, Languages, language_pair, languages_of_tags

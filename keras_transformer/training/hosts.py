@@ -18,9 +18,9 @@ from typing import Any
 
 import keras
 
+from keras_transformer.base.errors import InputError, TrainingError
+from keras_transformer.base.files import temporary_folder
 from keras_transformer.engine.model_engine import engine_of
-from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.files import temporary_folder
 
 _CONNECTION = re.compile(r"Gloo|NCCL")
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from keras_transformer.steps.tag import without_tags
+from keras_transformer.engine.steps.tag import without_tags
 from keras_transformer.text.capitals import is_in_capitals
 from keras_transformer.text.sentences import TextRules, has_letters, sentence_ends
 

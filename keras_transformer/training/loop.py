@@ -6,10 +6,10 @@ import sys
 
 import keras
 
+from keras_transformer.base.errors import is_terminal, show
+from keras_transformer.base.memory import giving_back, is_large
 from keras_transformer.engine.device import DevicePlan, device_plan
-from keras_transformer.errors import is_terminal, show
-from keras_transformer.memory import giving_back, is_large
-from keras_transformer.scores import check_tokenizer
+from keras_transformer.engine.scores import check_tokenizer
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training import preparing
 from keras_transformer.training.hosts import SINGLE_HOST, Host

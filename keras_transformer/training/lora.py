@@ -12,10 +12,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import InputError
-from keras_transformer.files import replaced_file
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import replaced_file
+from keras_transformer.base.reading import read_arrays
 from keras_transformer.layers.projection import dense_layers, frozen_kernel
-from keras_transformer.reading import read_arrays
 
 _SMALL = ("lora_kernel_a", "lora_kernel_b")
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.options import received
 from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.device import DevicePlan
-from keras_transformer.errors import InputError, show
-from keras_transformer.options import received
 from keras_transformer.runs.run_files import RESUME
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.corpus import Corpus, Digests, Tokenizers, languages_of

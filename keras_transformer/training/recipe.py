@@ -7,14 +7,9 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from keras_transformer.data.encoding import PairChecks
-from keras_transformer.data.noise import Noise
-from keras_transformer.data.pairs import InlineTags, is_memory, pair_file
-from keras_transformer.decoding.search_options import without_excluded
-from keras_transformer.errors import InputError, InvalidFileError
-from keras_transformer.ids import UNK_ID
-from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
-from keras_transformer.options import (
+from keras_transformer.base.errors import InputError, InvalidFileError
+from keras_transformer.base.ids import UNK_ID
+from keras_transformer.base.options import (
     check_choice,
     check_keys,
     option,
@@ -23,10 +18,15 @@ from keras_transformer.options import (
     parse_options,
     received,
 )
-from keras_transformer.reading import expanded_path
+from keras_transformer.base.reading import expanded_path
+from keras_transformer.data.encoding import PairChecks
+from keras_transformer.data.noise import Noise
+from keras_transformer.data.pairs import InlineTags, is_memory, pair_file
+from keras_transformer.decoding.search_options import without_excluded
+from keras_transformer.engine.scores import BleuTokenizer
+from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
-from keras_transformer.scores import BleuTokenizer
 from keras_transformer.text.languages import (
     Languages,
     check_known_pair,

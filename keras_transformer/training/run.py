@@ -8,16 +8,16 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer.base.errors import show
+from keras_transformer.base.formats import LEARN_SHORTLIST, load
+from keras_transformer.base.large_variables import assign_each, values_follow
 from keras_transformer.engine import Engine
 from keras_transformer.engine.device import DevicePlan, device_plan, warn_of_wrong_sums
-from keras_transformer.errors import show
-from keras_transformer.formats import LEARN_SHORTLIST, load
-from keras_transformer.large_variables import assign_each, values_follow
+from keras_transformer.engine.scores import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.models import model_of
 from keras_transformer.runs.history import averaged_epochs, best_row, measure
 from keras_transformer.runs.model_file import load_model
 from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
-from keras_transformer.scores import bleu_and_chrf, doubt, tokenizer_of
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
 from keras_transformer.training.hosts import Host

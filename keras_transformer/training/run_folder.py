@@ -1,6 +1,6 @@
 """Run folder with its recipe, and what a resumed training may change in the recipe."""
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.languages import Languages

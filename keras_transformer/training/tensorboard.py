@@ -2,7 +2,7 @@
 
 import time
 
-from keras_transformer.errors import writing
+from keras_transformer.base.errors import writing
 from keras_transformer.training.callbacks import RunCallback
 
 

@@ -1,18 +1,33 @@
 """A small model with random weights, and sentences for it; compiled once for all tests."""
 
+import itertools
+import time
+import types
+
 import keras
 import numpy as np
 import pytest
 
 from benchmarks import measure
-from benchmarks.engines import Ours
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.base.ids import EOS_ID, UNK_ID
 from keras_transformer.models import config
 
 VOCABULARY = 61
 SIZES = dict(model_dim=24, num_heads=3, intermediate_dim=40)
 SIZES |= dict(num_encoder_layers=1, num_decoder_layers=1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """`clock(module)`: each reading of the clock in a module is a second after the one before."""
+
+    def clock(module):
+        readings = map(float, itertools.count())
+        own = types.SimpleNamespace(perf_counter=lambda: next(readings), sleep=time.sleep)
+        monkeypatch.setattr(module, "time", own)
+
+    return clock
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +52,6 @@ def source_ids():
     ids = np.random.default_rng(11).integers(4, VOCABULARY, (3, 7))
     ids[:, -1] = EOS_ID
     return ids.tolist()
-
-
-@pytest.fixture(scope="session")
-def nine_steps(model, source_ids):
-    """What our search finds in nine forced steps, by beam size."""
-    ours = Ours(model)
-    return {beam_size: ours.forced(source_ids, beam_size, 9)() for beam_size in (1, 4)}
 
 
 @pytest.fixture(scope="module")

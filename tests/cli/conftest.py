@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translation, Translator
+from keras_transformer.base.errors import InputError, TooLongError
 from keras_transformer.cli.main import run
 from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError, TooLongError
 
 
 class Recorder(Engine):

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from keras_transformer import Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.cli import dates, demo
-from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
 
@@ -78,20 +78,6 @@ def test_an_earlier_demo_is_refused_before_keras_is_imported(tmp_path):
     command = [sys.executable, "-c", REFUSED, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True)
     assert "exists already" in done.stderr and done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_demo_that_fails_early_leaves_what_was_there(small, tmp_path, monkeypatch, overwrite):
-    folder = tmp_path / "demo"
-    if overwrite:
-        make_demo(folder)
-    before = sorted(tmp_path.rglob("*"))
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(pathlib.Path, "write_text", lambda *a, **k: 1 / 0)
-        demo._prepare(folder, overwrite)
-    assert sorted(tmp_path.rglob("*")) == before
-    demo._prepare(folder, overwrite)
-    assert sorted(os.listdir(folder)) == ["data"] and os.listdir(tmp_path) == ["demo"]
 
 
 def make_demo(folder):

@@ -7,8 +7,9 @@ import pytest
 from fakes import FakeEngine
 from markup_engines import SayingEngine, in_order
 
-from keras_transformer import Translator, documents
+from keras_transformer import Translator
 from keras_transformer.cli.main import run
+from keras_transformer.extras import documents
 
 PAGE = b'<!doctype html>\r\n<p>two\r\ndogs</p><script>\r\nlet a = "two";\r\n</script>\r\n'
 UPPER = PAGE.replace(b"two\r\ndogs", b"TWO DOGS")

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from keras_transformer import Translation
+from keras_transformer.base.errors import InputError
 from keras_transformer.cli.main import run
-from keras_transformer.errors import InputError
 
 ONE_SEGMENT = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), False)
 
@@ -19,16 +19,9 @@ def files(tmp_path):
     return ["--source", str(tmp_path / "en"), "--reference", str(tmp_path / "en")]
 
 
-def test_every_option_of_decoding_may_be_given(call, files):
-    code, out, _, asked = call("evaluate", *files, "--set", "long_input=split", "--beam-size", "3")
-    assert code == 0
-    assert json.loads(out)["bleu"] == 100.0
-    assert asked == [{**ONE_SEGMENT, "long_input": "split", "beam_size": 3}]
-
-
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_person_reads_what_takes_long_and_a_program_does_not(call, files, monkeypatch, is_read):
-    monkeypatch.setattr("keras_transformer.errors.is_terminal", lambda stream: is_read)
+    monkeypatch.setattr("keras_transformer.base.errors.is_terminal", lambda stream: is_read)
     for options, line in (([], "translating"), (["--perplexity"], "scoring")):
         code, _, err, _ = call("evaluate", *files, *options)
         assert (code, err) == (0, f"{line} 1 texts\n" * is_read)
@@ -96,19 +89,6 @@ def test_a_mistake_stays_the_exit_code_if_nobody_reads_the_scores(monkeypatch, f
 def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
     code, out, err, _ = call("evaluate", *files, "--perplexity", "--output", str(tmp_path / "de"))
     assert (code, out) == (2, "") and "`--output` has no effect on perplexity" in err
-
-
-def test_pairs_and_options_reach_the_translator(call, tmp_path):
-    (tmp_path / "en").write_text("a\nb\n")
-    (tmp_path / "de").write_text("A\nB\n")
-    files = ["--source", str(tmp_path / "en"), "--target", str(tmp_path / "de")]
-    options = ["--length-penalty", "1", "--alignment", "--tag", "2de", "--to", "de"]
-    code, out, err, asked = call("score", *files, *options)
-    assert (code, err) == (0, "")
-    assert [json.loads(line)["target"] for line in out.splitlines()] == ["A", "B"]
-    values = {"batch_size": 32, "length_penalty": 1.0, "alignment": True, "tag": "2de"}
-    values["target_language"] = "de"
-    assert asked[-1] == values
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,13 @@
 import dataclasses
 import json
-import os
 import re
-import signal
 
 import pytest
 
 from keras_transformer import export as export_package
+from keras_transformer.base.formats import FORMATS
 from keras_transformer.cli.main import run
 from keras_transformer.export.exporter import ExportReport, log_step
-from keras_transformer.files import OwnedFolder
-from keras_transformer.formats import FORMATS
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 
@@ -99,27 +96,6 @@ def test_each_step_is_a_line_on_stderr_and_a_closing_line_on_stdout(monkeypatch,
 def test_the_closing_line_says_what_was_made(fields, expected):
     line = dataclasses.replace(REPORT, manifest={**MANIFEST, **fields}).summary()
     assert expected in line and "\n" not in line
-
-
-def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):
-    def export(run, output, *_, **options):
-        with OwnedFolder(output).staged():
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-
-    def unhandled(*_):
-        raise AssertionError("The command leaves SIGTERM to its caller.")
-
-    monkeypatch.setattr(export_package, "export_run", export)
-    before = signal.signal(signal.SIGTERM, unhandled)
-    try:
-        command = ["export", "--model", "run", "--format", "saved_model"]
-        with pytest.raises(SystemExit) as ended:
-            run([*command, "--output", str(tmp_path / "new")])
-        assert signal.getsignal(signal.SIGTERM) is unhandled
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert ended.value.code == 143 and os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,21 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
+import keras_transformer
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.base.errors import TrainingError, VerificationError
+from keras_transformer.base.files import OwnedFolder
+from keras_transformer.base.imports import LEVEL
 from keras_transformer.cli import main, train
 from keras_transformer.cli.main import run
 from keras_transformer.cli.parser import Parser
-from keras_transformer.errors import TrainingError, VerificationError
-from keras_transformer.imports import LEVEL
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
 
@@ -52,6 +55,22 @@ def test_help_begins_with_an_example_that_parses_and_ends_with_a_page_on_the_com
     assert f"keras-transformer {name}" in text or f'cli("{name}' in text
 
 
+def test_without_a_command_all_commands_are_shown_in_groups(capsys):
+    assert run([]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.endswith("keras-transformer COMMAND --help")
+    shown = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert sorted(shown) == sorted(COMMANDS)
+    assert lines[1] == "make a model" and all(len(line) <= 100 for line in lines)
+
+
+def test_the_version_is_shown(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"keras-transformer {keras_transformer.__version__}\n"
+
+
 def help_of(capsys, *arguments):
     with pytest.raises(SystemExit) as caught:
         run([*arguments])
@@ -83,12 +102,15 @@ def test_help_is_short_and_has_every_option_with_a_flag_or_as_a_name_for_set(
     usual = {forms[0] for dest, forms in flags.items() if forms and dest not in rare}
     shown = usual - {"-h", "--verbose", "--no-compilation-cache"} | {"--help"} | set_flag
     assert options_in(help) == shown
+    described = help_of(capsys, name, "--help", "--verbose")
+    assert set(re.findall(r"^  --set (\w+)(?![\w=.])", described, re.MULTILINE)) == rare
 
 
 @pytest.mark.parametrize(
     ("arguments", "received", "help"),
     [
-        (["frobnicate"], "'frobnicate'", "keras-transformer --help"),
+        (["frobnicate"], "unknown command 'frobnicate'.\n", "keras-transformer --help"),
+        (["--verbose", "trnaslate"], "Did you mean `translate`?", "keras-transformer --help"),
         ("export --model x --output y --format foo".split(), "'foo'", "export --help"),
         ("translate --model x --batch-size many".split(), "'many'", "translate --help"),
         # Not "the following arguments are required: --model".
@@ -104,7 +126,7 @@ def test_help_is_short_and_has_every_option_with_a_flag_or_as_a_name_for_set(
         ),
         (["train", "x.yaml", "--qqq"], "error: unknown option --qqq.\n", "train --help"),
     ],
-    ids=["command", "format", "number", "required", "plural", "unlike"],
+    ids=["command", "misspelt", "format", "number", "required", "plural", "unlike"],
 )
 def test_an_unknown_command_option_or_value_is_two_lines_with_the_way_to_the_options(
     arguments, received, help, capsys
@@ -147,7 +169,10 @@ def prepared(tmp_path_factory):
     run_folder = RunFolder(folder / "run")
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 120)
     run_folder.create(Recipe.from_dict(recipe_values(folder)), (tokenizer, tokenizer), {})
-    save_model(Transformer(TransformerConfig(120, 16, 2, 16, 1, 1)), run_folder.model_file)
+    save_model(
+        Transformer(TransformerConfig(120, 16, 2, 16, num_encoder_layers=1, num_decoder_layers=1)),
+        run_folder.model_file,
+    )
     return folder
 
 
@@ -276,6 +301,29 @@ def test_work_that_fails_is_one_line_and_exit_code_1(
     assert capsys.readouterr() == ("", f"keras-transformer: {error}\n")
 
 
+@pytest.mark.parametrize(("command", "function", "error"), FAILURES)
+def test_sigterm_ends_a_command_in_order_and_leaves_nothing(
+    workplace, monkeypatch, command, function, error
+):
+    def work(_, output, *arguments, **options):
+        with OwnedFolder(output).staged():
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    def unhandled(*_):
+        raise AssertionError("The command leaves SIGTERM to its caller.")
+
+    monkeypatch.setattr(f"keras_transformer.{function}", work)
+    before, content = signal.signal(signal.SIGTERM, unhandled), everything(workplace)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run(command.split())
+        assert signal.getsignal(signal.SIGTERM) is unhandled
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143 and everything(workplace) == content
+
+
 def new_process(folder, *arguments, stdin=""):
     """What Python did, without the level of messages that the tests run with."""
     environment = {key: os.environ[key] for key in os.environ.keys() - {LEVEL}}
@@ -350,7 +398,8 @@ start()
 
 
 @pytest.mark.parametrize(
-    "arguments", ["cli.main", "errors", "cli.translate", "decoding.ranking", "cli.translate hidden"]
+    "arguments",
+    ["cli.main", "base.errors", "cli.translate", "decoding.ranking", "cli.translate hidden"],
 )
 def test_an_interrupted_start_is_one_line(tmp_path, arguments):
     module, *options = arguments.split()

@@ -3,7 +3,7 @@
 from keras_transformer.cli.main import run
 from keras_transformer.cli.parser import Parser
 from keras_transformer.cli.serve import COMMANDS
-from keras_transformer.serving import LocalOptions, ServerOptions
+from keras_transformer.extras.serving import LocalOptions, ServerOptions
 
 
 def test_every_option_of_the_server_is_an_option_of_the_command():
@@ -21,7 +21,7 @@ def test_every_option_of_the_server_is_an_option_of_the_command():
 
 
 def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path, capsys):
-    calls, name = [], "keras_transformer.serving.serve_here"
+    calls, name = [], "keras_transformer.extras.serving.serve_here"
     monkeypatch.setattr(name, lambda *values: calls.append(values))
     command = ["serve", "--model", "m", "--max-batch-size", "7"]
     assert run([*command, "--set", "batch_wait_ms=1.5", "--set", "max_sentences=3"]) == 0
@@ -33,7 +33,7 @@ def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path,
 
 def test_serve_run_may_give_every_option_as_text():
     texts = {"threads": "4", "replicas": "auto", "batch_wait_ms": "1.5", "version": "2"}
-    from keras_transformer.cluster import ClusterOptions
+    from keras_transformer.extras.cluster import ClusterOptions
 
     options = ClusterOptions.model_validate({"model": "m", **texts})  # As Ray makes them.
     typed = ClusterOptions(model="m", threads=4, replicas="auto", batch_wait_ms=1.5, version=2)
@@ -47,13 +47,3 @@ def test_bulk_options_go_with_the_ray_engine_alone(capsys):
     assert "needs --output" in capsys.readouterr().err
     assert run(["translate", "--model", "m", "--engine", "ray", "--n-best", "2"]) == 2
     assert "`--n-best` is not allowed with --engine ray" in capsys.readouterr().err
-
-
-def test_options_of_sentences_reach_the_ray_engine(monkeypatch, capsys):
-    calls = []
-    corpus = "keras_transformer.bulk.corpus.translate_corpus"
-    monkeypatch.setattr(corpus, lambda *values, **options: calls.append(options) or {})
-    command = ["translate", "--model", "m", "--engine", "ray", "a.txt", "--output", "out"]
-    assert run([*command, "--no-split-sentences", "--set", "keep_case=true"]) == 0
-    assert run(command) == 0
-    assert calls == [{"split_sentences": False, "keep_case": True}, {}]

@@ -1,5 +1,3 @@
-import os
-import signal
 import types
 
 import pytest
@@ -59,31 +57,6 @@ def test_an_output_that_exists_is_refused_before_keras_is_imported(
     advice = "Give --resume to continue it, --overwrite" if command == "train" else "Give --overwr"
     expected = f"exists already. {advice}" if is_run else "did not make: thesis.txt"
     assert expected in capsys.readouterr().err
-
-
-def test_sigterm_ends_a_training_in_order(recipe, monkeypatch):
-    ended_in_order = []
-
-    def train(*arguments, **options):
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-        except SystemExit:
-            ended_in_order.append(True)
-            raise
-
-    def unhandled(*_):
-        raise AssertionError("The command leaves SIGTERM to its caller.")
-
-    monkeypatch.setattr("keras_transformer.training.loop.train", train)
-    before = signal.signal(signal.SIGTERM, unhandled)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            run(["train", str(recipe), "--output", "new"])
-        assert signal.getsignal(signal.SIGTERM) is unhandled
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert ended.value.code == 143 and ended_in_order
 
 
 def test_values_of_the_recipe_are_replaced_one_by_one(recipe, asked):

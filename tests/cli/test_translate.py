@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from keras_transformer import Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.cli.main import run
-from keras_transformer.errors import InputError
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Languages
 
@@ -31,17 +31,6 @@ def test_threads_are_those_of_the_model_that_is_loaded(call, recorder, monkeypat
         code, *_, asked = call("translate", *options)
         assert code == 0 and "threads" not in asked[-1]
     assert loaded == [("run", {}), ("run", {"threads": 3})]
-
-
-def test_tag_markup_and_glossary_reach_the_translator(call):
-    options = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
-    options += ["--from", "en", "--to", "de"]
-    _, _, _, asked = call("translate", *options, "--set", "glossary_by=constraints")
-    expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
-    expected |= {"source_language": "en", "target_language": "de"}
-    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
-    code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
-    assert (code, err) == (2, "keras-transformer: `--glossary` is not allowed with --stream.\n")
 
 
 @pytest.mark.parametrize("command", ["translate", "translate --stream", "synthesize", "score"])
@@ -98,6 +87,7 @@ CONFLICTS = [
     (["--set", "alignment=true"], "`--set alignment` is written only as JSON: add `--json`.")
 ]
 CONFLICTS += [(["--stream", "--json"], "`--json` is not allowed with --stream.")]
+CONFLICTS += [(["--stream", "--glossary", "x"], "`--glossary` is not allowed with --stream.")]
 CONFLICTS += [(["--stream", "--n-best", "2"], "`--n-best` is not allowed with --stream.")]
 CONFLICTS += [(["--stream", "--markup", "html"], "`--markup` is not allowed with --stream.")]
 BY = ["--set", "glossary_by=constraints"]

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, TokenLoss
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
-from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
 from tests import reference
 
 

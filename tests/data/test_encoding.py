@@ -4,11 +4,11 @@ import tempfile
 import numpy as np
 import pytest
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import EOS_ID
 from keras_transformer.data import PairChecks, PairReport, encode_pairs
 from keras_transformer.data.encoding import DropCount, Lines, PairEncoder, encode_parts, in_chunks
 from keras_transformer.data.pairs import iterate_pairs
-from keras_transformer.errors import InputError
-from keras_transformer.ids import EOS_ID
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import Direction
 
@@ -75,6 +75,16 @@ def test_ids_of_languages_are_not_counted_in_the_ratio_of_the_lengths(count, is_
     pairs = [(words(3), words(3)), (words(count), words(4)), (words(4), words(count))]
     encoder.add(Lines("train", "", np.arange(3), pairs))
     assert encoder.finish()[1].kept == (3 if is_kept else 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "is_kept"), [(3, 1, True), (4, 1, False), (1, 4, True), (1, 5, False)]
+)
+def test_ids_of_languages_and_eos_are_counted_in_the_length_of_a_side(source, target, is_kept):
+    directions = {"": Direction((4,), (5,), (6,))}
+    encoder = PairEncoder((Words(), Words()), PairChecks(max_length=6), directions=directions)
+    encoder.add(Lines("", "", np.arange(2), [("a", "b"), (words(source), words(target))]))
+    assert encoder.finish()[1].kept == 1 + is_kept
 
 
 @pytest.mark.parametrize("chunk", [2, 50])

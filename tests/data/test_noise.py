@@ -6,10 +6,10 @@ import pytest
 from small_corpus import PAIRS
 
 from keras_transformer import Tokenizer
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import EOS_ID
 from keras_transformer.data import EncodedPairs, ParallelDataset, encode_pairs
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.errors import InputError
-from keras_transformer.ids import EOS_ID
 
 SOURCES = [f"<2de> {source}" for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]

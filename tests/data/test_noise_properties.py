@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_transformer.base.ids import EOS_ID, UNK_ID
 from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.data.pairs import EncodedPairs
-from keras_transformer.ids import EOS_ID, UNK_ID
 
 # Noise changes none of these, whatever it does to the words beside them.
 _KEPT = (

@@ -3,8 +3,8 @@ import gzip
 import numpy as np
 import pytest
 
+from keras_transformer.base.errors import InputError
 from keras_transformer.data import EncodedPairs, iterate_pairs, read_pairs
-from keras_transformer.errors import InputError
 
 
 def test_own_ids_are_kept_as_given_in_lists_of_equal_length():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_transformer.corpora.rules import PairRules
 from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.data.placeholders import with_placeholders
+from keras_transformer.extras.corpora.rules import PairRules
 from keras_transformer.text.patterns import ITEM
 from keras_transformer.text.symbols import Placeholders
 

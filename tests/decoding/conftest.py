@@ -30,9 +30,7 @@ def compiled_search(varied):
                 # Id 3 is a word like the others here.
                 return search(model, source_ids, beam_size, exponent, *limits, allow_unknown=True)
 
-            # TensorFlow never frees a program of XLA: two variants are compiled, the others not.
-            with_xla = variant in ("pre_norm", "untied")
-            programs[key] = Compiled(model, run, with_xla=with_xla)
+            programs[key] = Compiled(model, run)
         return programs[key]
 
     return compiled_search

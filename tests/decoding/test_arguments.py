@@ -53,6 +53,7 @@ SAME = {  # in the type that a program reads, and in the types that people have
 }
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(("arguments", "given"), SAME.values(), ids=SAME)
 def test_numbers_of_any_type_give_the_same(arguments, given):
     expected = search(Uniform(), **{"source_ids": SOURCE, "beam_size": 1, **arguments})
@@ -102,6 +103,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
 def test_an_argument_of_other_axes_or_out_of_range_is_an_error(arguments, message):
     pattern = ".*".join(map(re.escape, message.split(" .* ")))
@@ -110,6 +112,7 @@ def test_an_argument_of_other_axes_or_out_of_range_is_an_error(arguments, messag
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", ["prefixes", "phrases", "forced_ids"])
 @pytest.mark.parametrize("id", [17, -1])
 def test_forced_ids_outside_the_vocabulary_are_an_error(varied, name, id):

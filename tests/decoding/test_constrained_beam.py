@@ -8,9 +8,9 @@ from decoding_oracles import HistoryModel, as_lists, check_hypotheses, many_seed
 from keras import ops
 from naive_search import BOS, EOS, Rules, exhaustive_search, naive_beam, open_phrases
 
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding import ConstrainedBeam, SearchModel
 from keras_transformer.decoding.search import search
-from keras_transformer.impossible import NEG_INF
 
 SENTENCES, PHRASES, LENGTH = 5, 3, 3
 

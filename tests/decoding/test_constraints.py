@@ -1,14 +1,13 @@
-"""Rules of a search one by one and in pairs, over vocabularies that are read in columns."""
+"""What a search over many ids may leave unread: `test_options_together` has its results."""
 
 import itertools
 
 import numpy as np
 import pytest
-from decoding_oracles import HistoryModel, check_hypotheses
 from keras import ops
-from naive_search import EOS, Rules, naive_beam
+from naive_search import EOS, Rules
 
-from keras_transformer.decoding import Beam, Constraints, GNMTRanking, decode
+from keras_transformer.decoding import Constraints
 from keras_transformer.decoding.constraints import constrain
 
 # JAX compiles each eager loop: the same rules run there in test_constrained_search.py.
@@ -36,15 +35,6 @@ RULES = {
     "bans": {"bias": biased((4, -np.inf), (200, 2.0))},
     "prefixes": {"prefixes": ((70, 4), (), (250, 250, 8))},
 }
-SETS = [(name,) for name in RULES] + list(itertools.combinations(RULES, 2))
-# 512 and 640 ids are 8 and 10 pieces of 64. 257 is prime: no columns.
-CASES = [
-    (*case, SETS[i])
-    for i, case in zip(
-        range(len(SETS)),
-        itertools.cycle([(512, True), (640, False), (257, True), (512, False), (640, True)]),
-    )
-]
 
 
 def rules_of(names, vocabulary):
@@ -69,24 +59,9 @@ def constraints_of(rules, vocabulary):
     )
 
 
-@pytest.mark.slow(after=5)
-@pytest.mark.parametrize(("vocabulary", "early_stopping", "names"), CASES)
-def test_a_wide_beam_under_one_rule_or_two_is_the_naive_beam(vocabulary, early_stopping, names):
-    rng = np.random.default_rng(vocabulary)
-    model = HistoryModel.random(rng, SENTENCES, vocabulary, histories=101)
-    model.logits[..., FAVOURED] += (5.0, 6.0, 5.5, 5.0)  # It would write them again and again.
-    model, rules = HistoryModel(model.logits), rules_of(names, vocabulary)
-    beam = Beam(3, GNMTRanking(0.6), 3, early_stopping)
-    constraints = constraints_of(rules, vocabulary)
-    start = model.start(beam.beams)
-    hypotheses = decode(model.step, start, beam, constraints, CAPACITY, model.reorder)
-    expected = naive_beam(model, LIMITS, 3, 0.6, 3, rules, early_stopping)
-    check_hypotheses(hypotheses, expected, model)
-
-
 def test_only_the_first_changed_ids_may_be_changed(rng):
     told = 0
-    for count in range(len(RULES) + 1):
+    for count in range(3):  # rules at once
         for names in itertools.combinations(RULES, count):
             constraints = constraints_of(rules_of(names, 512), 512)
             logits = rng.normal(size=(SENTENCES, 2, 512)).astype("float32")

@@ -254,11 +254,15 @@ def test_any_two_values_of_two_options_meet():
     assert pairs_of_values(SEEDS) >= pairs_of_values(range(100))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed",
+    [*SEEDS[:9], *(pytest.param(seed, marks=pytest.mark.tensorflow) for seed in SEEDS[9:])],
+)
 def test_any_options_together_give_the_naive_search(seed, step_by_step):
     check(Drawn(seed, 12, (1, 2, 5), (5, 8)), step_by_step)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("seed", range(9))
 def test_any_options_together_give_the_naive_search_over_many_tokens(seed, step_by_step):
     """Rows of 512 and of 640 logits are searched by columns, others by blocks."""
@@ -266,6 +270,7 @@ def test_any_options_together_give_the_naive_search_over_many_tokens(seed, step_
     check(Drawn(seed, vocabulary, (1, 2, 3), (4, 5)), step_by_step)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_shortlist_without_a_bias_leaves_out_what_the_model_forbids(seed, step_by_step):
     drawn = Drawn(seed, 12, (1, 2, 5), (5, 9))
@@ -302,7 +307,8 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("vocabulary", "options"), PAIRS.values(), ids=PAIRS)
 def test_two_options_alone_give_the_naive_search(vocabulary, options, seed, step_by_step):
     drawn = Drawn(seed, vocabulary, (2,), (5,) if vocabulary > 100 else (9,))
@@ -310,6 +316,7 @@ def test_two_options_alone_give_the_naive_search(vocabulary, options, seed, step
     check(drawn, step_by_step)
 
 
+@pytest.mark.tensorflow
 def test_a_bias_may_raise_a_score_at_each_further_token():
     """The end is nearly sure at first, but eight tokens of a bias win against it."""
     after = {(6,) * k: {6: 0.135, EOS: 0.8, 7: 0.065} for k in range(1, 9)}

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.ranking import RANKINGS
-from keras_transformer.errors import InputError
-from keras_transformer.impossible import NEG_INF
 
 SOURCE = np.array([[5, 2, 0], [3, 4, 2]], "int32")
 FIELDS = [field.name for field in dataclasses.fields(DecodingOptions)]

@@ -6,9 +6,9 @@ import pytest
 from decoding_oracles import VOCABULARY, NumberTokenizer
 
 from keras_transformer import Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine import engine_of
 from keras_transformer.engine.device import accelerator
-from keras_transformer.errors import InputError
 from keras_transformer.models import model_of
 from keras_transformer.models.config import ClassifierConfig
 from keras_transformer.text.labels import Labels

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from keras_transformer import Tokenizer, Transformer, memory
+from keras_transformer import Tokenizer, Transformer
+from keras_transformer.base import memory
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.device import (
     CPU,

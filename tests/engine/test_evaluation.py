@@ -9,13 +9,13 @@ import pytest
 from small_corpus import PAIRS, write_corpus
 
 from keras_transformer import Tokenizer, Translation, Translator
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import locked_folder
+from keras_transformer.base.ids import BOS_ID
 from keras_transformer.data import read_lines
 from keras_transformer.engine import Engine, ModelEngine, evaluation
 from keras_transformer.engine.evaluation import evaluate_model, labelled_texts
 from keras_transformer.engine.inputs import ids_and_texts
-from keras_transformer.errors import InputError
-from keras_transformer.files import locked_folder
-from keras_transformer.ids import BOS_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.text import Labels

@@ -10,8 +10,8 @@ from decoding_oracles import NumberTokenizer
 from naive_search import EOS
 
 from keras_transformer import Tokenizer
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine import inputs
-from keras_transformer.errors import InputError
 
 TOKENIZER = NumberTokenizer()
 

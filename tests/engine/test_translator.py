@@ -9,11 +9,11 @@ import pytest
 from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer import Translator
-from keras_transformer.errors import InputError
-from keras_transformer.files import FORMAT_VERSION
-from keras_transformer.steps import text_steps
-from keras_transformer.steps.glossary import glossary_of
-from keras_transformer.steps.step import TextStep
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import FORMAT_VERSION
+from keras_transformer.engine.steps import text_steps
+from keras_transformer.engine.steps.glossary import glossary_of
+from keras_transformer.engine.steps.step import TextStep
 from keras_transformer.text.languages import Languages
 
 
@@ -94,8 +94,8 @@ class Shout(TextStep):
 def test_a_step_is_a_function_and_a_row(monkeypatch):
     module = types.ModuleType("shout")
     module.shout_step = lambda engine, shout: Shout()
-    monkeypatch.setitem(sys.modules, "keras_transformer.steps.shout", module)
-    row = ("shout",), "steps.shout:shout_step"
+    monkeypatch.setitem(sys.modules, "keras_transformer.engine.steps.shout", module)
+    row = ("shout",), "engine.steps.shout:shout_step"
     monkeypatch.setattr(text_steps, "_STEPS", (*text_steps._STEPS, row))
     translator = Translator(FakeEngine())
     assert [t.text for t in translator.translate(["a", "to"], shout=True)] == ["A!", "TO!!"]
@@ -173,8 +173,8 @@ def test_a_ranking_that_is_given_drops_the_defaults_that_it_excludes():
 @pytest.mark.parametrize("name", ["score", "stream", "warmup"])
 def test_a_missing_capability_is_one_line_that_names_those_there(name):
     rule = f"`{name}` needs a run folder: this export can translate"
+    method = getattr(Translator(FakeEngine()), name)
     with pytest.raises(InputError, match=rule):
-        method = getattr(Translator(FakeEngine()), name)
         method(*["a"] * {"score": 2, "stream": 1}.get(name, 0))
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import keras_transformer
 from keras_transformer import Translator
+from keras_transformer.base.formats import FORMATS, Format
 from keras_transformer.cli.main import run
 from keras_transformer.export import exporter_of
-from keras_transformer.formats import FORMATS, Format
-from keras_transformer.importing import import_run
+from keras_transformer.extras.importing import import_run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -79,8 +79,10 @@ from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, write_tokenizers
 from keras_transformer.export.manifest import load_tokenizers, opened_export
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.translation import Translation
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.engine.translation import Translation
+
+HIDDEN = ()
 
 class ToyExporter(Exporter):
     def write(self, engine, folder, options):
@@ -145,58 +147,56 @@ ROW = """
 """
 
 
-def with_a_format(parent, hidden):
+COMMANDS = """
+import sys
+from keras_transformer.cli.main import run
+from keras_transformer.toy import toy
+
+_, model, out = sys.argv
+export = ["export", "--model", model, "--format", "toy", "--beam-size", "1", "--output"]
+codes = [run([*export, out]), run(["translate", "--model", out])]
+codes.append(run(["translate", "--model", out, "--beam-size", "2"]))
+toy.HIDDEN = ("keras",)
+print(codes, run([*export, f"{out}_without_keras"]))
+"""
+
+
+def with_a_format(parent):
     """The parent of a copy of the package with a folder and a row for the format `toy`."""
     copy = parent / "keras_transformer"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy)
     (copy / "toy").mkdir()
     (copy / "toy" / "__init__.py").touch()
-    (copy / "toy" / "toy.py").write_text(ENGINE.replace("HIDDEN", repr(hidden)))
+    (copy / "toy" / "toy.py").write_text(ENGINE)
     (copy / "toy" / "readme.md").write_text("# $name\n")
-    table = copy / "formats.py"
+    table = copy / "base" / "formats.py"
     before, rows, after = table.read_text("utf-8").partition("_ROWS = (\n")
     table.write_text(before + rows + ROW.lstrip("\n") + after, "utf-8")
     return parent
 
 
-def command(parent, *arguments, **options):
-    """The outcome of the command of a copy."""
-    environment = {**os.environ, "PYTHONPATH": str(parent)}
-    line = [sys.executable, "-m", "keras_transformer", *map(str, arguments)]
-    options |= {"cwd": parent, "env": environment}  # -m also looks into the working directory
-    return subprocess.run(line, capture_output=True, text=True, **options)
-
-
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("imported") / "run"
-    import_run(TOY, folder)
-    recipe = (folder / "recipe.yaml").read_text("utf-8")
+@pytest.mark.slow
+def test_a_folder_and_a_row_are_a_format_with_an_engine(tmp_path):
+    run, parent, out = tmp_path / "run", with_a_format(tmp_path / "copy"), tmp_path / "out"
+    import_run(TOY, run)
+    recipe = (run / "recipe.yaml").read_text("utf-8")
     short = recipe.replace("max_target_length: 256", "max_target_length: 6")  # for an eager search
-    (folder / "recipe.yaml").write_text(short, "utf-8")
-    return folder
-
-
-@pytest.mark.slow
-def test_a_folder_and_a_row_are_a_format_with_an_engine(imported, tmp_path):
-    parent, out = with_a_format(tmp_path / "copy", ()), tmp_path / "out"
-    options = ("--model", imported, "--format", "toy", "--beam-size", 1, "--output", out)
-    done = command(parent, "export", *options)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"toy, .* (\d\d) of \1 translations equal the trained", done.stdout)
+    (run / "recipe.yaml").write_text(short, "utf-8")
     texts = "two dogs\n\nthe old house\n"
-    done = command(parent, "translate", "--model", out, input=texts)
-    trained = Translator.load(imported)
-    expected = [row.text for row in trained.translate(texts.splitlines(), beam_size=1)]
-    assert done.stdout.splitlines() == expected, done.stderr
-    done = command(parent, "translate", "--model", out, "--beam-size", 2, input=texts)
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, run, out],
+        env={**os.environ, "PYTHONPATH": str(parent)},
+        cwd=parent,
+        input=texts,
+        capture_output=True,
+        text=True,
+    )
+    report, *translations, codes = done.stdout.splitlines()
+    assert codes == "[0, 0, 2] 1", done.stderr
+    assert re.search(r"toy, .* (\d\d) of \1 translations equal the trained", report)
+    expected = Translator.load(run).translate(texts.splitlines(), beam_size=1)
+    assert translations == [row.text for row in expected]
     assert "`--beam-size` is fixed at 1 in a toy" in done.stderr
-
-
-@pytest.mark.slow
-def test_an_engine_that_needs_what_is_hidden_from_it_is_told_so(imported, tmp_path):
-    parent = with_a_format(tmp_path / "copy", ("keras",))
-    options = ("--format", "toy", "--beam-size", 1, "--output", tmp_path / "out")
-    done = command(parent, "export", "--model", imported, *options)
-    assert done.returncode and not (tmp_path / "out").exists()
+    # Its engine needs Keras.
     assert done.stderr.rstrip().endswith("exit status 1, it imports keras, which is hidden from it")
+    assert not (tmp_path / "out_without_keras").exists()

@@ -18,11 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 TAG, SMALL100 = {"source_prefix": "target", "is_optional": True}, {"source_prefix": "target"}
 M2M = {"source_prefix": "source", "target_prefix": "target"}
-NLLB = {"source_suffix": "source", "target_prefix": "target"}
-CASES = [("ctranslate2", TAG), ("ctranslate2", M2M), ("litert", TAG), ("litert", M2M)]
-CASES += [("litert", NLLB), ("ctranslate2", SMALL100)]
 SEED = 7  # its texts in two languages differ
-OPTIONS = {"litert": {"source_lengths": [13]}}
 
 
 @pytest.fixture
@@ -42,37 +38,48 @@ def trained(make_engine, texts):
     return trained
 
 
-@pytest.mark.slow(after=3)
-@pytest.mark.parametrize(("format", "places"), CASES)
-def test_the_program_of_a_readme_writes_the_language_of_its_example(
-    trained, tmp_path, monkeypatch, unverified, converted_here, without_xla, format, places
-):
-    package = {"ctranslate2": "ctranslate2", "litert": "ai_edge_litert"}[format]
-    pytest.importorskip(package, reason=f"comes with the extra [{format}]")
-    engine, options = trained(places), {"beam_size": 1, **OPTIONS.get(format, {})}
-    exporter_of(format).export(engine, tmp_path / "export", **options)
-    readme = (tmp_path / "export" / "README.md").read_text("utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    if format == "ctranslate2":  # Its program takes several texts.
-        program = re.sub(r'encode\(\[(".*?")\]', r"encode([\1, \1]", program)
-    monkeypatch.chdir(tmp_path / "export")
+def printed_by(program):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(program, "README.md", "exec"), {})
+    return printed.getvalue().strip()
+
+
+def program_of(folder):
+    readme = (folder / "README.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    return program
+
+
+@pytest.mark.slow(after=2)
+@pytest.mark.parametrize("places", [TAG, M2M, SMALL100])
+def test_the_program_of_ctranslate2_writes_the_language_of_its_example(
+    trained, tmp_path, monkeypatch, unverified, places
+):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    engine = trained(places)
+    exporter_of("ctranslate2").export(engine, tmp_path / "export", beam_size=1)
+    monkeypatch.chdir(tmp_path / "export")
+    # It takes several texts.
+    program = re.sub(r'encode\(\[(".*?")\]', r"encode([\1, \1]", program_of(tmp_path / "export"))
     named = {"source_language": "de", "target_language": "en"}
     (expected,) = engine.translate(["A text."], beam_size=1, **named)
-    others = engine.translate(
-        ["A text."] * 2,
-        beam_size=1,
-        target_language=["de", "fr"],
-        **({"source_language": ["en", "de"]} if "source" in places.values() else {}),
-    )
+    assert printed_by(program) == str([expected.text] * 2)
+    sources = {"source_language": ["en", "de"]} if "source" in places.values() else {}
+    named = {"target_language": ["de", "fr"], **sources}
+    others = engine.translate(["A text."] * 2, beam_size=1, **named)
     assert expected.text not in {other.text for other in others}
-    text = printed.getvalue().strip()
-    if format == "ctranslate2":
-        assert text == str([expected.text] * 2)
-    else:
-        assert text.rpartition(" ")[0] == expected.text.strip()
+
+
+@pytest.mark.slow
+def test_the_program_of_litert_writes_the_language_of_its_example(
+    engine_of_languages, folder_of_languages, monkeypatch
+):
+    monkeypatch.chdir(folder_of_languages("litert"))
+    named = {"source_language": "de", "target_language": "en"}
+    (expected,) = engine_of_languages("litert").translate(["A text."], beam_size=1, **named)
+    text, _, _ = printed_by(program_of(folder_of_languages("litert"))).rpartition(" ")
+    assert text == expected.text.strip()
 
 
 def test_a_readme_has_the_tokens_and_directions_of_the_model(trained, tmp_path, unverified):

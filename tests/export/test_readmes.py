@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
+from keras_transformer.base.formats import FORMATS, load
 from keras_transformer.export.exporter import read_template
-from keras_transformer.formats import FORMATS, load
 
 SPLIT_BY = {"argos": "Argos Translate searches", "web": "Each sentence of a text is"}
 

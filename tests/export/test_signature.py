@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from keras_transformer.export.signature import LABEL_SIGNATURES, SIGNATURES, Tensor
-from keras_transformer.serving.model import signatures_of
+from keras_transformer.extras.serving.model import signatures_of
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "folders.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "design" / "folders.md"
 IN_CODE = re.compile("`([a-z_]+)`")
 
 

@@ -1,6 +1,6 @@
-"""Formats × kinds of models: a format has a model, or lacks it in one line before anything is made.
+"""Formats × kinds of models and options: a format takes it, or lacks it in one line.
 
-A format or a kind that is new has new cells, which fail until somebody has decided them.
+A format, a kind or an option that is new has new cells, which fail until somebody has decided them.
 """
 
 import types
@@ -8,9 +8,9 @@ import types
 import pytest
 from fakes import FakeEngine, FakeTokenizer
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.formats import FORMATS
 from keras_transformer.export import exporter_of
-from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import (
     ClassifierConfig,
     LanguageModelConfig,
@@ -56,3 +56,38 @@ def test_a_format_that_lacks_a_kind_of_model_says_so_in_one_line(format, kind):
     with pytest.raises(InputError, match=MESSAGES[kind]) as caught:
         exporter.resolve_export_options(engine, exporter.options())
     assert "\n" not in str(caught.value)
+
+
+SEARCHED = {"languages", "beam_size", "early_stopping"}
+TAKES = {
+    "saved_model": {*SEARCHED, "signatures"},
+    "litert": {*SEARCHED, "shortlist", "quantize", "source_lengths", "n_best"},
+    "web": {*SEARCHED, "shortlist", "quantize", "source_lengths"},
+    "ctranslate2": {*SEARCHED, "shortlist", "quantize"},
+    "marian": {"languages", "beam_size"},
+    "hugging_face": SEARCHED,
+    "argos": {"languages", "quantize", "package_version"},
+}
+OPTIONS = {
+    "languages": "en-de",
+    "beam_size": 2,
+    "early_stopping": False,
+    "shortlist": True,
+    "quantize": "int8",
+    "source_lengths": [16],
+    "signatures": ["beam"],
+    "n_best": 2,
+    "package_version": "1.1",
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_a_format_takes_an_option_of_its_export_or_refuses_it_in_one_line(format, option):
+    options, values = FORMATS[format].load("options"), {option: OPTIONS[option]}
+    if option in TAKES[format]:
+        assert getattr(options(**values), option) != getattr(options(), option)
+    else:
+        with pytest.raises(InputError, match=f"no option `{option}`") as caught:
+            options(**values)
+        assert "\n" not in str(caught.value)

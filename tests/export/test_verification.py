@@ -12,9 +12,9 @@ import types
 
 import numpy as np
 import pytest
-from fakes import FakeEngine, FakeTokenizer
 
-from keras_transformer.errors import VerificationError
+from keras_transformer.base.errors import VerificationError
+from keras_transformer.engine.translation import Translation
 from keras_transformer.export import verification
 from keras_transformer.export.verification import (
     NUM_TEXTS,
@@ -24,8 +24,7 @@ from keras_transformer.export.verification import (
     chosen_texts,
     compare,
 )
-from keras_transformer.interop.ctranslate2 import export as ctranslate2
-from keras_transformer.translation import Translation
+from keras_transformer.extras.ctranslate2 import export as ctranslate2
 
 TEXTS = [f"text {i}" for i in range(50)]
 EVERY_TOLERANCE = {**TOLERANCES, "ctranslate2": ctranslate2.CTranslate2Exporter.tolerances["none"]}
@@ -244,37 +243,6 @@ def test_ctrl_c_ends_a_call_that_no_signal_ends():
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - start < 10
-
-
-@pytest.mark.parametrize("is_large", [False, True])
-def test_of_a_large_model_few_texts_are_compared_one_model_at_a_time(monkeypatch, is_large):
-    """Its export translates only when the trained model has, since both take their memory."""
-    events = []
-
-    class Engine(FakeEngine):
-        def translate(self, texts, **options):
-            events.append(("model", len(texts), options.get("batch_size")))
-            return super().translate(texts, **options)
-
-    class Child:
-        def send(self, texts, **options):
-            events.append(("export", len(texts), options.get("batch_size")))
-            self.texts = texts
-
-        def receive(self):
-            return FakeEngine().translate(self.texts)
-
-    monkeypatch.setattr(verification, "is_large", lambda model: is_large)
-    monkeypatch.setattr(verification, "free", lambda model: events.append(("free",)))
-    engine = Engine(
-        model=None, languages=None, max_source_length=50, source_tokenizer=FakeTokenizer()
-    )
-    report = verification.verify(Child(), engine, SENTENCES, TOLERANCES["none"])
-    if is_large:
-        assert events == [("model", 32, 4), ("free",), ("export", 32, 4)]
-    else:
-        assert [event[0] for event in events] == ["export", "model"]
-    assert report["texts"] == report["equal"] == events[0][1]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])  # of the weights

@@ -1,18 +1,15 @@
 """Weights of half precision: the numbers of float32, in half the memory."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 from reference import float64
 
-from keras_transformer.large_variables import assign_each
+from keras_transformer.base.large_variables import assign_each
 from keras_transformer.layers import TokenEmbedding, half_precision
 from keras_transformer.layers.half_precision import HalfPrecisionWeights, logits_of_rows, matmul
 from keras_transformer.layers.projection import Dense, Projection
-from keras_transformer.models.step_weights import Linear, TableLinear
 
 WIDTH, OUTPUTS, ROWS = 4, 6, 3
 LAYERS = {
@@ -87,15 +84,6 @@ def test_an_embedding_looks_up_and_projects_in_float32(
         np.testing.assert_allclose(float64(logits), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [5, 6, 7, 12])
-def test_rows_of_a_table_are_multiplied_a_block_after_the_other(size, monkeypatch, rng):
-    monkeypatch.setattr(half_precision, "_BLOCK", 6 * WIDTH + 1)
-    table = rng.normal(size=(size, WIDTH)).astype("float16")
-    rows = rng.normal(size=(ROWS, WIDTH)).astype("float32")
-    products = logits_of_rows(ops.convert_to_tensor(table), ops.convert_to_tensor(rows))
-    np.testing.assert_allclose(float64(products), table @ rows.T.astype("float64"), atol=1e-5)
-
-
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_row_that_is_no_number_changes_no_other(bad, is_compiled, compiled, rng):
@@ -154,32 +142,3 @@ def test_no_weight_is_cast_before_its_product(name, calls, rng):
     model(inputs)
     assert calls
     assert {keras.backend.standardize_dtype(matrix.dtype) for matrix, _ in calls} == {"float16"}
-
-
-PRODUCTS = {
-    "matmul": matmul,
-    "linear": lambda rows, matrix: Linear(matrix, None)(rows),
-    "table": lambda rows, matrix: TableLinear(matrix)(rows),
-    "a cast": lambda rows, matrix: ops.matmul(rows, ops.cast(matrix, "float32")),
-}
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_no_loop_holds_the_matrix_in_float32(name, rng):
-    """XLA moves a cast of what a loop does not change in front of it."""
-    import tensorflow as tf
-
-    product, is_half = PRODUCTS[name], name != "a cast"
-    shape = 64, 64
-    matrix = keras.Variable(rng.normal(size=shape), dtype="float16")
-
-    @tf.function(jit_compile=True)
-    def loop(rows):
-        return ops.fori_loop(0, 3, lambda _, rows: product(rows, matrix.value), rows)
-
-    rows = tf.zeros((2, 64))
-    program = loop.experimental_get_compiler_ir(rows)(stage="optimized_hlo")
-    (carried,) = re.findall(r"= (\(.*?\)) while\(", program)
-    assert ("f32[64,64]" in carried) != is_half
-    assert "f16[64,64]" in carried or not is_half

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from keras import ops
+from reference import float64
 
 from keras_transformer import Perplexity
 from keras_transformer.decoding import SearchModel
@@ -79,12 +80,34 @@ def test_programs_of_the_page_run():
         exec(compile(program, "coming_from_keras_hub.md", "exec"), {})
 
 
-def test_a_decoder_without_an_encoder_carries_over(vectors):
-    theirs, ours = hub.layers.TransformerDecoder(13, HEADS), DecoderBlock(13, HEADS)
-    expected = theirs(vectors)
-    ours(vectors)
+@pytest.mark.parametrize("normalize_first", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_decoder_carries_over_by_its_configuration_and_its_weights(
+    vectors, normalize_first, count
+):
+    initializers = {"kernel_initializer": "he_normal", "bias_initializer": "ones"}
+    options = {"dropout": 0.25, "activation": "gelu", "layer_norm_epsilon": 0.5, **initializers}
+    theirs = hub.layers.TransformerDecoder(
+        13, HEADS, normalize_first=normalize_first, name="theirs", **options
+    )
+    inputs = [vectors, np.concatenate([vectors, vectors], axis=1)][:count]
+    expected = theirs(*inputs)
+    ours = DecoderBlock.from_config(theirs.get_config())
+    ours(*inputs)
     ours.set_weights(theirs.get_weights())
-    np.testing.assert_allclose(ours(vectors), expected, atol=2e-6)
+    np.testing.assert_allclose(float64(ours(*inputs)), float64(expected), atol=2e-6)
+    assert (ours.name, ours.feed_forward_dropout) == ("theirs", 0)
+    assert (ours.dropout, ours.attention_dropout) == (0.25, 0.25)
+    config, their_config = ours.get_config(), theirs.get_config()
+    for name in initializers:
+        assert config[name]["class_name"] == their_config[name]["class_name"]
+
+
+def test_an_encoder_gives_its_configuration():
+    theirs = hub.layers.TransformerEncoder(13, HEADS, dropout=0.25, normalize_first=True)
+    ours = EncoderBlock.from_config(theirs.get_config())
+    assert (ours.intermediate_dim, ours.num_heads, ours.normalize_first) == (13, HEADS, True)
+    assert (ours.dropout, ours.attention_dropout) == (0.25, 0.25)
 
 
 def test_attention_carries_over(vectors):
@@ -244,22 +267,3 @@ def test_new_embeddings_have_the_sizes_of_the_table():
     theirs, ours = hub.layers.ReversibleEmbedding(500, 64), TokenEmbedding(500, 64)
     assert np.std(theirs(ids)) == pytest.approx(0.03, abs=0.002)
     assert np.std(ours(ids)) == pytest.approx(1, abs=0.02)
-
-
-def test_their_beam_continues_after_an_end():
-    # Token 4 is the end. After it, only token 5 is likely: a hypothesis loses nothing by its end.
-    logits = np.full((VOCABULARY, VOCABULARY), -30, "float32")
-    logits[1, 4], logits[1, 6] = 1.0, 0.5
-    logits[4, 5:] = 0.0  # after the end: six equal tokens
-    logits[6, 7] = logits[7, 4] = logits[5, 5] = 5.0
-
-    def next_logits(prompt, cache, index):
-        return ops.take(logits, prompt[:, index - 1], axis=0), None, cache
-
-    sampler = hub.samplers.BeamSampler(num_beams=2)
-    prompt = np.array([[1, 0, 0, 0]], "int32")
-    found = ops.convert_to_numpy(
-        sampler(next_logits, prompt, cache=ops.zeros((1, 1)), index=1, stop_token_ids=[4])
-    )[0]
-    # `1 4` has log-probability -0.47, `1 6 7 4` -0.97; the tokens after the end cost it 1.8.
-    assert found.tolist() == [1, 6, 7, 4]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reference import float64
 
-from keras_transformer.large_variables import values_follow
+from keras_transformer.base.large_variables import values_follow
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.projection import Dense, Projection
 

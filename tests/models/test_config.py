@@ -1,8 +1,6 @@
 """TransformerConfig: every rule, the presets, the way to a dict and back."""
 
-import dataclasses
 import itertools
-import json
 
 import pytest
 
@@ -42,13 +40,16 @@ def test_a_number_out_of_range_is_named_with_its_rule(names, values, rule):
             dict(positions="rotory"),
             "must be one of sinusoidal, learned, rotary, relative, alibi, none.",
         ),
-        (dict(positions="rotary", model_dim=9, num_heads=3), "heads of an even width. Received: m"),
+        (
+            dict(positions="rotary", model_dim=9, num_heads=3),
+            "heads of an even width. Received: key_dim=3",
+        ),
         (
             dict(positions="alibi", num_heads=1),
             "which have different slopes. Received: num_heads=1.",
         ),
         (dict(positions="alibi", encoder_heads=(1,) * 6), "are not pruned. Received: encoder_h"),
-        (dict(relative_values=True, positions="rotary"), "needs relative positions. Received: pos"),
+        (dict(relative_values=True, positions="rotary"), "needs `positions="),
         (dict(positions="none", combine_positions="concatenate"), "Received: positions='none'."),
         (dict(combine_positions="multiply"), "must be one of add, concatenate. Received: 'mult"),
         (dict(num_kv_heads=3), "Received: num_heads=8, num_kv_heads=3."),
@@ -117,30 +118,6 @@ def test_fields_replace_those_of_a_preset_and_are_checked():
         TransformerConfig.from_preset("transformer_huge", 23)
 
 
-def test_round_trip_through_json_keeps_every_field():
-    fields = dict(model_dim=77, num_heads=7, intermediate_dim=13, max_length=31, turn_id=4)
-    fields |= dict(num_encoder_layers=2, num_decoder_layers=3, turn_layers=2, normalize_first=True)
-    fields |= dict(dropout=0.2, attention_dropout=0.3, feed_forward_dropout=0.4, activation="gelu")
-    fields |= dict(tie_embeddings="none", target_vocabulary_size=29, output_bias=True)
-    fields |= dict(positions="learned", combine_positions="concatenate", max_distance=41)
-    fields |= dict(position_layout="halves", position_frequencies="marian", sliding_window=37)
-    fields |= dict(position_offset=2)
-    fields |= dict(encoder_heads=(7, 1), decoder_heads=(1, 2, 3), cross_heads=(7, 6, 5))
-    config = TransformerConfig(vocabulary_size=23, layer_norm_epsilon=1e-3, **fields)
-    # Heads are either shared or pruned; a recurrent decoder has none.
-    shared = TransformerConfig(1, num_kv_heads=2, decoder="ssru", ssru_projection=True)
-    opennmt = TransformerConfig(1, positions="relative", relative_values=True, source_eos=False)
-    default = TransformerConfig(1)
-    for field in dataclasses.fields(TransformerConfig):
-        is_other = field.name in ("num_kv_heads", "decoder", "ssru_projection")
-        changed = shared if is_other else config
-        if field.name in ("relative_values", "source_eos"):
-            changed = opennmt
-        assert getattr(changed, field.name) != getattr(default, field.name), field.name
-    for c in (config, shared, opennmt):
-        assert TransformerConfig.from_dict(json.loads(json.dumps(c.to_dict()))) == c
-
-
 @pytest.mark.parametrize("heads", [(3,), (3, 0), (3, 8), (3, True), 3, "33"])
 def test_heads_are_given_for_each_block(heads):
     with pytest.raises(ValueError, match="`encoder_heads` must (give each of the 2|be a list)"):
@@ -155,10 +132,10 @@ def test_an_unknown_field_of_a_dict_is_named(kind, value):
 
 
 def test_sizes_are_positional_in_the_papers_order():
-    c = TransformerConfig(23, 77, 7, 13, 2, 3)
+    c = TransformerConfig(23, 77, 7, 13, num_encoder_layers=2, num_decoder_layers=3)
     assert (c.vocabulary_size, c.model_dim, c.num_heads, c.intermediate_dim) == (23, 77, 7, 13)
     assert (c.num_encoder_layers, c.num_decoder_layers) == (2, 3)
     with pytest.raises(ValueError, match="`vocabulary_size` must be .* Received: nothing"):
         TransformerConfig()
-    with pytest.raises(ValueError, match="at most 6 values without a name. Received: 8."):
-        TransformerConfig(*range(1, 9))
+    with pytest.raises(ValueError, match="at most 4 values without a name. Received: 5."):
+        TransformerConfig(*range(1, 6))

@@ -2,21 +2,24 @@
 
 A variant sets several fields. Its model equals the oracle in NumPy, at inference and in training,
 where each dropout multiplies by what it keeps on average. And the oracle with one of these fields
-at its default gives something else: the field is not there for nothing.
+at its default gives something else: the field is not there for nothing. The oracle reads real
+tokens one sentence at a time, so padding and other sentences change nothing.
 """
 
 import contextlib
 import copy
 import dataclasses
 import functools
+import json
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 from model_oracles import outputs_of
 from reference import float64, weights_of
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.models import config, model_of
 
 EOS, TURN = 2, 4
@@ -43,6 +46,8 @@ VARIANTS = {
         "pruned": dict(encoder_heads=(1,), decoder_heads=(2,), cross_heads=(1,), positions="none")
         | dict(tie_embeddings="none"),
         "turns": dict(RATES, turn_layers=2, turn_id=TURN),
+        "turns inside": dict(turn_layers=1, turn_id=TURN, normalize_first=True, sliding_window=2)
+        | dict(positions="rotary", num_heads=2),
     },
     "language_model": {
         "first": dict(RATES, **INNER, tie_embeddings="none", output_bias=True),
@@ -72,6 +77,15 @@ VARIANTS = {
 }
 HEADS = dict(num_heads=4)
 EACH = [(kind, name) for kind, variants in VARIANTS.items() for name in variants]
+# Whose steps are compared in float32: `paper` is compared in 16 bits, and turns are in the source.
+DECODERS = [
+    row for row in EACH if row[0] != "classifier" and row[1] not in ("paper", "turns inside")
+]
+BFLOAT16, FLOAT16 = "mixed_bfloat16", "mixed_float16"
+HALF = [("transformer", name, BFLOAT16) for name in ("paper", "rotary", "alibi", "turns")]
+HALF += [("transformer", name, FLOAT16) for name in ("learned", "relative")]
+HALF += [("language_model", "first", BFLOAT16), ("classifier", "attention", BFLOAT16)]
+HALF += [("recurrent", "untied", BFLOAT16), ("recurrent", "general", FLOAT16)]
 
 
 def config_of(kind, name):
@@ -82,9 +96,9 @@ def config_of(kind, name):
 
 
 @functools.cache
-def made(kind, name):
+def made(kind, name, policy="float32"):
     """A model with random weights, which no test changes, and its weights."""
-    model, rng = model_of(config_of(kind, name)), np.random.default_rng(7)
+    model, rng = model_of(config_of(kind, name), dtype=policy), np.random.default_rng(7)
     model.set_weights(
         [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
     )
@@ -95,11 +109,11 @@ def inputs_of(model):
     return [IDS[name] for name in model.input_names]
 
 
-def close(outputs, expected, ids):
+def close(outputs, expected, ids, tolerance=2e-5):
     """Equal at real tokens; a classifier has one output."""
     expected, real = float64(expected), ids != 0 if outputs.shape[1] > 1 else np.s_[:]
     np.testing.assert_allclose(
-        float64(outputs)[real], expected[real], atol=2e-5 * np.abs(expected).max(), rtol=0
+        float64(outputs)[real], expected[real], atol=tolerance * np.abs(expected).max(), rtol=0
     )
 
 
@@ -117,6 +131,69 @@ def test_a_model_is_what_its_fields_say(kind, name, monkeypatch):
     close(model(ids, training=True), expected, ids[-1])
 
 
+TOLERANCE = {"float32": 2e-5, BFLOAT16: 1e-1, FLOAT16: 2e-2}
+
+
+@pytest.mark.parametrize(("kind", "name", "policy"), HALF)
+def test_in_16_bits_a_model_is_nearly_what_its_fields_say(kind, name, policy):
+    model, weights = made(kind, name, policy)
+    ids = inputs_of(model)
+    outputs = model(ids)
+    assert keras.backend.standardize_dtype(outputs.dtype) == model.compute_dtype
+    close(outputs, outputs_of(weights, model.config, *ids), ids[-1], TOLERANCE[policy])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "policy"),
+    [
+        *(pytest.param(*row, "float32", marks=pytest.mark.tensorflow) for row in DECODERS),
+        ("transformer", "paper", BFLOAT16),
+        ("language_model", "first", BFLOAT16),
+        ("recurrent", "general", FLOAT16),
+    ],
+)
+def test_cached_steps_of_hypotheses_equal_one_full_pass(rng, kind, name, policy):
+    model, _ = made(kind, name, policy)
+    has_source = "source_ids" in model.input_names
+    source = IDS["source_ids"] if has_source else np.array([[EOS], [EOS]])
+    vocabulary, length, beams = model.config.output_vocabulary_size, 4, 2
+    cache = model.start_decoding(source, length, beams)
+    histories = np.zeros((2, beams, length), int)
+    received = np.zeros((2, beams, length, vocabulary))
+    rows = np.arange(2)[:, None]
+    for t in range(length):
+        histories[:, :, t] = rng.integers(1, vocabulary, (2, beams))
+        newest = ops.convert_to_tensor(histories[:, :, t], "int32")
+        logits, cache = model.step(newest, cache)
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+        received[:, :, t] = logits
+        if t + 1 < length:
+            parents = rng.integers(0, beams, (2, beams))
+            cache = model.reorder(cache, ops.convert_to_tensor(parents, "int32"))
+            histories, received = histories[rows, parents], received[rows, parents]
+    histories = histories.reshape(-1, length)
+    sources = [np.repeat(source, beams, axis=0)] if has_source else []
+    full = model([*sources, histories])
+    close(received.reshape(full.shape), full, histories, TOLERANCE[policy])
+
+
+@pytest.mark.parametrize(("kind", "name"), EACH)
+def test_a_configuration_is_the_same_after_json(kind, name):
+    fields = config_of(kind, name)
+    assert type(fields).from_dict(json.loads(json.dumps(fields.to_dict()))) == fields
+
+
+def test_whole_words_are_dropped_in_training_alone():
+    model, _ = made("classifier", "attention")
+    embedded = np.ones((40, 9, 12), "float32")
+    np.testing.assert_array_equal(model.word_dropout(embedded), embedded)
+    dropped = float64(model.word_dropout(embedded, training=True))
+    remaining = dropped[..., 0] > 0
+    assert 0.5 < remaining.mean() < 0.75  # The rate is 0.375.
+    np.testing.assert_allclose(dropped, remaining[..., None] * np.ones(12) / 0.625, rtol=1e-6)
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", VARIANTS)
 def test_every_field_changes_outputs_or_the_shapes_of_weights(kind):
     sizes = dict(vocabulary_size=22, model_dim=24) | ({} if kind == "recurrent" else HEADS)

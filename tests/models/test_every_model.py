@@ -41,7 +41,9 @@ def make(kind):
     model.set_weights(
         [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
     )
-    model.jit_compile = keras.backend.backend() == "jax"  # for `predict`
+    # For `predict`, of which one kind shows that graphs have the same inputs.
+    model.jit_compile = keras.backend.backend() == "jax"
+    model.run_eagerly = kind != "transformer" and not model.jit_compile
     return model
 
 
@@ -128,8 +130,7 @@ def test_the_output_shape_is_that_of_the_logits(kind):
     by_name = {name: ids.shape for name, ids in inputs.items()}
     expected = outputs(model, inputs).shape
     assert model.compute_output_shape(by_name) == expected
-    assert model.compute_output_shape(tuple(by_name.values())) == expected
-    unknown = model.compute_output_shape({name: (None, None) for name in inputs})
+    unknown = model.compute_output_shape(((None, None),) * len(inputs))
     assert unknown == (None, *((1, LABELS) if kind == "classifier" else (None, VOCABULARY)))
 
 
@@ -171,7 +172,7 @@ def test_a_clone_and_a_saved_model_compute_what_the_model_computes(kind, tmp_pat
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     # Keras draws the initial weights of recurrent layers in no narrower dtype.
-    [*((kind, "float16") for kind in CONFIGURATIONS if kind != "recurrent"), ("turns", "bfloat16")],
+    [("classifier", "float16"), ("turns", "bfloat16")],
 )
 def test_weights_of_half_precision_are_computed_in_float32_and_loaded_as_float16(
     kind, dtype, tmp_path

@@ -60,9 +60,7 @@ def test_lora_trains_two_thin_matrices_and_decodes_with_them(model, rng):
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.usefixtures("uncollected")
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_int8_stays_near_decodes_alike_and_is_saved(randomize, tmp_path, tied):
-    model = randomize(Transformer(config(num_decoder_layers=1, tie_embeddings=tied)))
+def test_int8_stays_near_decodes_alike_and_is_saved(model, tmp_path):
     before = float64(model(BOTH))
     model.quantize("int8")
     after = float64(model(BOTH))

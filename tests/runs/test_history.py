@@ -1,7 +1,8 @@
 """Runs rolled back to an epoch, and their best epochs, over drawn histories."""
 
 import numpy as np
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pairwise import pairwise
 
 from keras_transformer.runs.history import best_row
@@ -29,8 +30,8 @@ def _best_epochs(rows, select_by):
     return sorted(keys, key=keys.get)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pairwise(
+    seed=range(3),
     select_by=list(_COLUMNS),
     average=[None, 2, 3, 9],
     epoch=[0, 2, 5, 6],
@@ -66,8 +67,16 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, e
         ]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_best_epochs_of_drawn_histories_are_those_of_a_sort(seed):
-    rows = _rows(np.random.default_rng(seed), 12)
+@given(st.data())
+def test_best_epochs_of_drawn_histories_are_those_of_a_sort(data):
+    halves = st.sampled_from([0.5, 1.0, 1.5])  # Many epochs have equal values.
+    epochs = st.lists(st.fixed_dictionaries(dict.fromkeys(_COLUMNS.values(), halves)), min_size=1)
+    rows = [{"epoch": epoch, **row} for epoch, row in enumerate(data.draw(epochs), start=1)]
     for select_by in _COLUMNS:
         assert best_row(rows, select_by)["epoch"] == _best_epochs(rows, select_by)[0]
+
+
+def test_a_history_may_have_a_measure_that_its_first_epochs_lack(tmp_path):
+    rows = [{"epoch": 1, "val_loss": 0.25}, {"epoch": 2, "val_loss": 0.125, "val_chrf": 50.5}]
+    RunFiles(tmp_path).write_history(rows)
+    assert RunFiles(tmp_path).history() == rows

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine import opening
-from keras_transformer.errors import InputError
 from keras_transformer.runs import run_files
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.runs.run_files import RunFiles

@@ -1,47 +1,53 @@
 import pathlib
 import shutil
 
-import h5py
 import keras
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.files import FORMAT_VERSION
 from keras_transformer.engine.opening import engine_of_run
-from keras_transformer.errors import InputError
-from keras_transformer.files import FORMAT_VERSION
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.run_folder import check_resumable
 
-TEXTS = [text for pair in PAIRS for text in pair]
-
 
 def small_model(vocabulary_size=120):
-    return Transformer(TransformerConfig(vocabulary_size, 16, 2, 32, 1, 1))
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    return Transformer(TransformerConfig(vocabulary_size, 8, 2, 8, **layers))
 
 
-@pytest.fixture
-def run(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    tokenizer = Tokenizer.train_from_texts(TEXTS, 120)
-    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, tokenizer), {})
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("written") / "run")
+    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 120)
+    recipe = Recipe.from_dict(recipe_values(folder.path.parent))
+    folder.create(recipe, (tokenizer, tokenizer), {})
     save_model(small_model(), folder.model_file)
     return folder
 
 
-def test_a_written_run_is_read_back_wherever_it_was_moved(run):
+@pytest.fixture
+def run(written, tmp_path):
+    """A copy of `written`: a run may be moved."""
+    return RunFolder(shutil.copytree(written.path, tmp_path / "run"))
+
+
+def test_a_written_run_is_read_back_wherever_it_was_moved(written, run):
+    assert run.recipe() == written.recipe() == Recipe.load(run.recipe_file)
     assert run.recipe().text.vocabulary_size == 150
     source, target = run.tokenizers()
     assert source == target and source.vocabulary_size == 120
-    shutil.move(run.path, run.path.with_name("elsewhere"))
-    moved = RunFolder.existing(run.path.with_name("elsewhere"))
-    assert moved.model().config.model_dim == 16
-    assert len(engine_of_run(moved).translate(["A dog."], beam_size=1)) == 1
+    engine = engine_of_run(RunFolder.existing(run.path))
+    assert engine.model.config.model_dim == 8 and engine.source_tokenizer == source
 
 
-@pytest.mark.parametrize("version", [None, 1, 2, 4, "3"])
+@pytest.mark.parametrize("version", [None, 1, 4, "3"])
 def test_a_run_of_another_version_is_one_line(run, version):
     recipe, text = run.recipe(), run.recipe_file.read_text()
     line = f"format_version: {FORMAT_VERSION}\n"
@@ -57,10 +63,6 @@ def test_a_run_of_another_version_is_one_line(run, version):
     else:
         with pytest.raises(InputError, match="recipe.yaml: another version"):
             Recipe.load(run.recipe_file)
-
-
-def test_the_recipe_of_a_run_is_a_recipe(run):
-    assert Recipe.load(run.recipe_file) == run.recipe()
 
 
 def truncated(keep):
@@ -107,6 +109,7 @@ def rolled_back(run):
 
 HISTORY = "history.csv"
 WRONG_HISTORY = "history.csv: cannot be read as the history of a training: "
+SAMPLES = "samples.tsv"
 # File, content, reader, and the end of the message; all files are of a run, and were damaged later.
 CONTENTS = [(HISTORY, b"epoch,val_loss\n1,x\n", RunFolder.history, WRONG_HISTORY + ".*'x'")]
 CONTENTS += [(HISTORY, b"epoch,val_loss\n1,2,3\n", RunFolder.history, "line 2 has another number")]
@@ -120,6 +123,7 @@ CONTENTS += [(HISTORY, b"\xff\xfe", RunFolder.history, WRONG_HISTORY)]
 CONTENTS += [(HISTORY, b"e" * 200_000 + b"\n", RunFolder.history, "larger than field limit")]
 CONTENTS += [(HISTORY, b"epoch,val_loss\n1,2\n", rolled_back, "the 2 epochs .* Received: 1")]
 CONTENTS += [(HISTORY, b"", rolled_back, "the 2 epochs .* Received: 0")]
+CONTENTS += [(SAMPLES, b"a\tb\nc\n", RunFolder.sample_pairs, "line 2: expected a source and a ta")]
 for content in (b"", b"{", b"[1]", b"5", b"null", b'{"train": 5}', b"\xff"):
     CONTENTS += [("data.json", content, RunFolder.digests, "cannot be read as checksums of the")]
 for content in (b"", b"{", b"[1]", b"5", b"null", b"\xff"):
@@ -144,21 +148,6 @@ def test_another_content_of_a_runs_file_is_one_line(tmp_path, name, content, rea
         read(run)
     line = str(caught.value)
     assert line.startswith(str(tmp_path / name)) and "\n" not in line and len(line) < 500
-
-
-def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
-    def failing(self, file):
-        with h5py.File(file, "w") as weights:
-            weights["half"] = 7
-        raise ZeroDivisionError
-
-    before = run.model_file.read_bytes()
-    model = small_model()
-    monkeypatch.setattr(type(model), "save_weights", failing)
-    with pytest.raises(ZeroDivisionError):
-        save_model(model, run.model_file)
-    assert run.model_file.read_bytes() == before
-    assert not [file for file in run.path.iterdir() if "partial" in file.name]
 
 
 def test_only_files_of_a_run_are_replaced(run):
@@ -192,18 +181,22 @@ def test_only_temporary_files_of_a_run_are_removed(run):
     assert names == set(foreign)
 
 
-def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run):
+ODD = st.text(
+    st.sampled_from("ab\t\n\r\\\x0c\u2028 ")
+    | st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff")
+)
+
+
+@given(pairs=st.lists(st.tuples(ODD, ODD)))
+@example(pairs=[])
+@example(pairs=[("a\tb", "a\\tb \\"), ("a\r\nb\r", "\\\\n"), (" a  ", "")])
+def test_sample_pairs_are_read_as_they_were_written_each_on_one_line(pairs, tmp_path_factory):
+    run = RunFolder(tmp_path_factory.mktemp("run"))
     assert run.sample_pairs() == []  # of a run without the file
-    odd = ["a\tb", "a\nb", "a\r\nb\r", "a\\tb \\", "a\u2028b\x0c", "\\\\n", " a  ", ""]
-    pairs = list(zip(odd, reversed(odd), strict=True))
     run.write_sample_pairs(pairs)
     assert run.sample_pairs() == pairs
     content = run.sample_pairs_file.read_bytes()
-    assert content.count(b"\n") == len(pairs) and b"\r" not in content
-    assert content.startswith(rb"a\tb" + b"\t") and content.count(b"\t") == len(pairs)
-    run.sample_pairs_file.write_text("a\tb\nc\n")
-    with pytest.raises(InputError, match=r"samples\.tsv, line 2: expected a source and a target"):
-        run.sample_pairs()
+    assert content.count(b"\n") == content.count(b"\t") == len(pairs) and b"\r" not in content
 
 
 def test_samples_are_rolled_back_whatever_their_texts_are(run):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training.run_folder import RunFolder
@@ -22,46 +22,21 @@ def test_a_recipe_is_read_as_it_is_now_however_often_it_was_replaced(tmp_path):
         assert run.training_summary()["training_texts"] == [name]
 
 
-def test_sample_pairs_are_read_as_they_were_written(tmp_path):
-    run = RunFiles(tmp_path)
-    texts = [
-        "a",
-        "",
-        " b ",
-        "a\tb",
-        "a\\tb",
-        "\\",
-        "\\\\n",
-        "a\nb\r\nc",
-        "\u2028\x85",
-        "\x0c",
-        "Ωé\\N",
-    ]
-    pairs = list(itertools.product(texts, texts))
-    run.write_sample_pairs(pairs)
-    assert run.sample_pairs() == pairs
+# BLEU of the best epoch, `average` of the metrics, and the BLEU of the card.
+CARDS = [(12.345, "missing", 12.345), (12.345, None, 12.345), (12.345, {}, 12.345), (0.0, {}, 0.0)]
+CARDS += [(None, "missing", None), (None, {"val_bleu": 33.333}, 33.333)]
+CARDS += [(12.345, {"val_bleu": 33.333}, 33.333), (12.345, {"val_bleu": 0.0}, 0.0)]
 
 
-@pytest.mark.parametrize("bleu", [None, 0.0, 12.345])
-@pytest.mark.parametrize("average", ["missing", None, {}, 0.0, 33.333])
-def test_a_card_has_the_bleu_of_the_model_that_was_chosen(bleu, average, tmp_path):
-    run = RunFiles(tmp_path)
+@pytest.mark.parametrize(("bleu", "average", "chosen"), CARDS)
+def test_a_card_has_the_bleu_of_the_model_that_was_chosen(bleu, average, chosen, tmp_path):
+    run, metrics = RunFiles(tmp_path), {"validation_signatures": {"bleu": "s"}}
     run.write_sections({"data": {}})
-    metrics = (
-        {}
-        if bleu is None
-        else {"best_validation_bleu": bleu, "validation_signatures": {"bleu": "s"}}
-    )
-    chosen = bleu
-    if average != "missing":
-        metrics["average"] = average
-    if isinstance(average, float):
-        chosen, metrics["average"] = average, {"val_bleu": average}
-        metrics["validation_signatures"] = {"bleu": "s"}
+    metrics |= {} if bleu is None else {"best_validation_bleu": bleu}
+    metrics |= {} if average == "missing" else {"average": average}
     run.metrics_file.write_text(json.dumps(metrics))
-    expected = (
-        {} if chosen is None else {"validation_bleu": round(chosen, 2), "bleu_signature": "s"}
-    )
+    expected = {"validation_bleu": round(chosen or 0.0, 2), "bleu_signature": "s"}
+    expected = {} if chosen is None else expected
     assert run.training_summary() == {"training_texts": [], **expected}
 
 
@@ -115,21 +90,10 @@ def test_a_run_is_not_replaced_with_an_input_in_it_however_its_path_is_written(
     (tmp_path / "file").symlink_to(folder / "recipe.yaml")
     (tmp_path / "outside.yaml").touch()
     monkeypatch.chdir(tmp_path / "place")
-    inside = [
-        folder / "recipe.yaml",
-        "run/recipe.yaml",
-        "../link/recipe.yaml",
-        "../file",
-        "./run/../run/recipe.yaml",
-    ]
-    outside = [
-        "../outside.yaml",
-        tmp_path / "outside.yaml",
-        "run/../other.yaml",
-        "running.yaml",
-        None,
-        "",
-    ]
+    inside = ["run/recipe.yaml", "../link/recipe.yaml", "../file", "./run/../run/recipe.yaml"]
+    inside.append(folder / "recipe.yaml")
+    outside = ["../outside.yaml", "run/../other.yaml", "running.yaml", None, ""]
+    outside.append(tmp_path / "outside.yaml")
     for path in (folder, "run", "../link", os.path.relpath(folder)):
         for file in inside:
             with pytest.raises(InputError, match="because the recipe is in it"):

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.text import identification
 from keras_transformer.text.identification import language_identifier
 

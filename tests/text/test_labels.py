@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.text import Labels
 
 
@@ -17,20 +17,15 @@ def test_a_labels_id_is_its_place_whatever_it_is_made_of(tmp_path):
 
 
 def test_what_is_no_label_is_named_with_its_place():
-    Labels(["1", "0"]).check("0", "x.tsv, line 7")
+    labels = Labels(["1", "0"])
+    labels.check("0", "x.tsv, line 7")
     # A label that is written as others in a row is none, either.
     for other in ("10", "", "2"):
-        with pytest.raises(InputError) as error:
-            Labels(["1", "0"]).check(other, "x.tsv, line 7")
-        expected = f"expected a label that was trained on (1, 0). Received: {other!r}."
-        assert str(error.value) == f"x.tsv, line 7: {expected}"
-
-
-def test_an_unknown_label_among_others_is_one_line():
-    expected = "label 3: expected a label that was trained on (ham, spam). Received: 'egg'."
-    with pytest.raises(InputError) as caught:
-        Labels(["ham", "spam"]).tokenize(iter(["spam", "ham", "egg"]))
-    assert str(caught.value) == expected
+        expected = rf"trained on \(1, 0\)\. Received: '{other}'\.$"
+        with pytest.raises(InputError, match=rf"^x\.tsv, line 7: .*{expected}"):
+            labels.check(other, "x.tsv, line 7")
+        with pytest.raises(InputError, match=rf"^label 3: .*{expected}"):
+            labels.tokenize(iter(["1", "0", other]))
 
 
 @pytest.mark.parametrize("content", [None, "no JSON", '{"a": 1}', "[1]"])

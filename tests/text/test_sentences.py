@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from page_in_languages import PAGE
 from sentence_ends import SENTENCES
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.text.sentences import sentence_ends, space_after, split_text
 
 # What ends sentences, what closes them, every kind of space, and words around them.
@@ -61,23 +61,16 @@ LATIN = [["One.", "Two!", "Three?", "Four…", "Five"], ["Really?!", "Wait...", 
 LATIN += [['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"]]
 LATIN += [["„Nein, nein.“", "»Doch, ja!«", "So."], ["«\u00a0Oui, oui.\u00a0»", "Non."]]
 LATIN += [["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."]]
-
-
-@pytest.mark.parametrize("expected", LATIN)
-@pytest.mark.parametrize("space", [" ", "\r\n\r\n", "\u2028"])
-def test_sentences_end_at_a_mark_before_a_space(expected, space):
-    # Nothing longer is accepted, and nothing shorter either.
-    assert split_text(space.join(expected), expected.__contains__) == expected
-
-
 SPACELESS = [["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう\n", "終わり。"]]
 SPACELESS += [["３．１４です．", "はい．"]]  # a wide number is not cut at its point
+BY_MARKS = [(space, texts) for space in (" ", "\r\n\r\n", "\u2028") for texts in LATIN]
 
 
-@pytest.mark.parametrize("expected", SPACELESS)
-def test_chinese_and_japanese_sentences_end_without_a_space(expected):
+@pytest.mark.parametrize(("space", "expected"), BY_MARKS + [("", texts) for texts in SPACELESS])
+def test_sentences_end_at_a_mark_before_a_space_or_at_one_of_chinese_and_japanese(space, expected):
+    # Nothing longer is accepted, and nothing shorter either.
     whole = [sentence.strip() for sentence in expected]
-    assert split_text("".join(expected), whole.__contains__) == whole
+    assert split_text(space.join(expected), whole.__contains__) == whole
 
 
 def test_a_chinese_sentence_that_begins_with_a_quotation_goes_on_after_each_quotation():
@@ -176,27 +169,13 @@ def test_sentences_end_before_and_after_an_annotation_and_none_in_it():
 def test_long_rows_of_marks_are_no_trap(text):
     # Tried once for each mark, they would take hours.
     assert visible("".join(split_text(text, at_most(100_001)))) == text
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="Each character must fit by itself"):
         split_text(text, at_most(0))
 
 
-BREAKS = [
-    "\n",
-    "\r",
-    "\r\n",
-    "\v",
-    "\f",
-    "\x85",
-    "\u2028",
-    "\u2029",
-    "\t",
-    " \t ",
-    "   ",
-    "\u00a0" * 4,
-]
-
-
-@pytest.mark.parametrize("end", BREAKS)
+@pytest.mark.parametrize(
+    "end", [*"\n\r\v\f\x85\u2028\u2029\t", "\r\n", " \t ", " " * 3, "\u00a0" * 4]
+)
 def test_a_line_or_a_column_ends_a_sentence_without_a_mark(end):
     expected = ["one two", "three four"]
     assert split_text(end.join(expected), expected.__contains__) == expected
@@ -251,38 +230,28 @@ def test_an_ordinal_of_up_to_three_digits_ends_nothing(language):
     assert with_ends(text.replace("|", ""), language) == text
 
 
-def test_a_quotation_goes_on_in_chinese_and_ends_in_japanese():
-    assert sentence_ends("“好的。”他说。", "zh") == [8]
-    assert sentence_ends("「はい。」そうだ。", "ja") == [5, 9]
-    assert sentence_ends("", "ja") == []
-
-
-def test_a_digit_begins_a_sentence_in_chinese_and_none_in_japanese():
-    assert sentence_ends("东京。1号。", "zh") == [3, 6]
-    assert sentence_ends("東京。1号。", "ja") == [6]  # as sentencex's cases of Japanese have it
-
-
+# As sentencex's cases of Japanese have it.
 @pytest.mark.parametrize(
-    ("space", "translation", "expected"),
+    ("text", "language", "ends"),
     [
-        (" ", "Ein Hund.", " "),
-        ("", "Ein Hund.", " "),
-        ("", "สวัสดี", " "),
-        ("\t", "一只狗。", "\t"),
-        (" ", "一只狗。", ""),
-        (" ", "สวัสดี", " "),
-        (" ", "ສະບາຍດີ", " "),
-        (" ", "សួស្តី", " "),
-        (" ", "မင်္ဂလာပါ", " "),
-        (" ", "བཀྲ་ཤིས", " "),
-        (" ", "안녕하세요", " "),
-        (" ", "Windows 是好的系统软件", " "),  # more Latin letters
-        (" ", "12", " "),
-        ("", "12", ""),
-        ("  ", "一只狗。", "  "),
-        ("\n", "一只狗。", "\n"),
-        ("\u00a0", "一只狗。", "\u00a0"),
+        ("“好的。”他说。", "zh", [8]),
+        ("「はい。」そうだ。", "ja", [5, 9]),
+        ("", "ja", []),
+        ("东京。1号。", "zh", [3, 6]),
+        ("東京。1号。", "ja", [6]),
     ],
 )
+def test_quotations_and_digits_are_of_their_sentences(text, language, ends):
+    assert sentence_ends(text, language) == ends
+
+
+KEEPING = ["สวัสดี", "ສະບາຍດີ", "សួស្តី", "မင်္ဂလာပါ", "བཀྲ་ཤིས", "안녕하세요", "12"]
+KEEPING += ["Windows 是好的系统软件"]  # more Latin letters
+SPACES = [("", "Ein Hund.", " "), ("", "สวัสดี", " "), ("", "12", ""), (" ", "一只狗。", "")]
+SPACES += [(" ", text, " ") for text in ["Ein Hund.", *KEEPING]]
+SPACES += [(space, "一只狗。", space) for space in ("\t", "  ", "\n", "\u00a0")]
+
+
+@pytest.mark.parametrize(("space", "translation", "expected"), SPACES)
 def test_the_space_after_a_translation_is_that_of_its_script(space, translation, expected):
     assert space_after(space, translation) == expected

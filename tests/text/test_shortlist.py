@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist, compiled_size, union_of
@@ -16,31 +18,6 @@ def test_the_largest_size_counts_the_longest_lists():
     # Five are candidates of every sentence, and of one token at most two.
     assert [shortlist.largest_size(count) for count in (0, 1, 2, 9)] == [5, 7, 9, 9]
     assert Shortlist([], []).candidates_of([4]).tolist() == [0, 1, 2, 3]
-
-
-BORDERS = [2**8 - 1, 2**8, 2**16 - 1, 2**16, 2**16 + 1]
-
-
-@pytest.mark.parametrize("largest", BORDERS)
-@pytest.mark.parametrize("place", ["sources", "count"])
-def test_a_file_holds_any_number_of_sources_and_of_candidates(tmp_path, place, largest):
-    frequent, candidates = [9], [[], [5, 7], []]
-    if place == "sources":
-        candidates += [[8]] * (largest - len(candidates))
-    else:
-        candidates[2] = range(4, 4 + largest)
-    shortlist = Shortlist(frequent, candidates)
-    shortlist.save(tmp_path / "list.npy")
-    same = Shortlist.load(tmp_path / "list.npy")
-    assert same.source_vocabulary_size == len(candidates)
-    assert same.largest_id == max(*frequent, *candidates[1], *candidates[2])
-    for ids in ([], [1], [2], [1, 2], [len(candidates) - 1]):
-        expected = {0, 1, 2, 3, *frequent, *(id for source in ids for id in candidates[source])}
-        assert (
-            same.candidates_of(ids).tolist()
-            == sorted(expected)
-            == shortlist.candidates_of(ids).tolist()
-        )
 
 
 HOSTILE = {
@@ -88,61 +65,61 @@ def test_lists_have_few_sizes():
         assert not ids[size:].any()
 
 
-ALWAYS = {0, 1, 2, 3}
+IDS = st.lists(st.integers(0, 40), max_size=4)
+# The largest id and the number of sources.
+SIZES = [(5, 301), (2**8 - 1, 2**8), (2**8, 301), (2**16 - 1, 2**8 + 1), (2**16, 301)]
+SIZES += [(2**16 + 1, 301), (2**31 - 1, 301)]
 
 
-def drawn(seed, largest, num_sources):
-    """A shortlist whose largest id is a candidate or a frequent one, and its dict."""
-    rng = np.random.default_rng(seed)
-    ids = rng.integers(0, largest, 30).tolist()
-    sources = rng.integers(0, num_sources, 6).tolist()
-    frequent, rows = ids[:3], {s: ids[3 * n : 3 * n + 4] for n, s in enumerate(sources, 1)}
-    (frequent if seed % 2 else rows.setdefault(num_sources - 1, [])).append(largest)
-    return Shortlist(frequent, [rows.get(id, []) for id in range(num_sources)]), frequent, rows
+@pytest.mark.parametrize(("largest", "num_sources"), SIZES)
+@settings(max_examples=20)
+@given(frequent=IDS, rows=st.dictionaries(st.integers(0, 250), IDS), asked=st.lists(IDS))
+def test_a_shortlist_is_a_dict_also_after_it_was_written(
+    largest, num_sources, frequent, rows, asked, tmp_path_factory
+):
+    asked = [*sum(asked, []), *rows, num_sources, 2**31 - 1]
+    rows[num_sources - 1] = [largest]
+    shortlist = Shortlist(frequent, [rows.get(id, []) for id in range(num_sources)])
+    shortlist.save(path := tmp_path_factory.mktemp("list") / "list.npy")
+    assert np.load(path).dtype == ("<u4" if largest >= 2**16 else "<u2")
+    always = {0, 1, 2, 3, *frequent}
+    for one in (shortlist, Shortlist.load(path)):
+        assert set(one.frequent.tolist()) == always
+        assert one.largest_id == max(largest, *always, *sum(rows.values(), []))
+        assert one.source_vocabulary_size == len(one.candidates) == num_sources
+        received = {source: ids.tolist() for source, ids in enumerate(one.candidates) if len(ids)}
+        assert received == {source: sorted({*ids}) for source, ids in rows.items() if ids}
+        assert one.candidates_of([0]).dtype == "int32"
+        for additional in ((), (largest, 4)):
+            expected = {*always, *additional}.union(*(rows.get(source, []) for source in asked))
+            assert one.candidates_of(asked, additional).tolist() == sorted(expected)
 
 
-@pytest.mark.parametrize("largest", [5, *BORDERS, 2**31 - 1])
-@pytest.mark.parametrize("num_sources", [1, 7, 300])
-def test_a_shortlist_is_a_dict_also_after_it_was_written(tmp_path, largest, num_sources):
-    for seed in range(2):
-        shortlist, frequent, rows = drawn(seed, largest, num_sources)
-        shortlist.save(tmp_path / "list.npy")
-        dtype = "<u4" if largest >= 2**16 else "<u2"
-        assert np.load(tmp_path / "list.npy").dtype == dtype
-        for one in (shortlist, Shortlist.load(tmp_path / "list.npy")):
-            assert set(one.frequent.tolist()) == {*frequent, *ALWAYS}
-            assert one.largest_id == largest and one.source_vocabulary_size == num_sources
-            lists = one.candidates
-            assert len(lists) == num_sources
-            received = {source: ids.tolist() for source, ids in enumerate(lists) if len(ids)}
-            assert received == {source: sorted({*ids}) for source, ids in rows.items()}
-            assert one.candidates_of([0]).dtype == "int32"
-            for source_ids in ([], [*rows], [*rows][:2] * 2, [num_sources, 2**31 - 1]):
-                for additional in ((), (largest, 4)):
-                    listed = [rows.get(source, []) for source in source_ids]
-                    expected = {*frequent, *ALWAYS, *additional}.union(*listed)
-                    assert one.candidates_of(source_ids, additional).tolist() == sorted(expected)
+@pytest.mark.parametrize("count", [2**16 - 1, 2**16, 2**16 + 1])
+def test_a_file_holds_any_number_of_sources(tmp_path, count):
+    Shortlist([9], [[]] * (count - 1) + [[5]]).save(tmp_path / "list.npy")
+    shortlist = Shortlist.load(tmp_path / "list.npy")
+    assert shortlist.source_vocabulary_size == count
+    assert shortlist.candidates_of([count - 1]).tolist() == [0, 1, 2, 3, 5, 9]
+    assert shortlist.candidates_of([count - 2]).tolist() == [0, 1, 2, 3, 9]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_sentence_has_more_candidates_than_the_largest_size(seed):
-    rng = np.random.default_rng(seed)
-    vocabulary = int(rng.integers(5, 12))
-    rows = [rng.choice(vocabulary, rng.integers(0, vocabulary), replace=False) for _ in range(5)]
-    shortlist = Shortlist(rng.choice(vocabulary, 2), rows)
+@given(st.data(), st.integers(5, 12))
+def test_no_sentence_has_more_candidates_than_the_largest_size(data, vocabulary):
+    ids = st.lists(st.integers(0, vocabulary - 1), max_size=vocabulary, unique=True)
+    rows, frequent = [data.draw(ids) for _ in range(5)], data.draw(ids)[:2]
+    shortlist = Shortlist(frequent, rows)
     for count in range(7):
         sentences = itertools.combinations(range(5), min(count, 5))
         most = max(len(shortlist.candidates_of(ids)) for ids in sentences)
         assert most <= shortlist.largest_size(count) <= vocabulary
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_each_row_of_a_union_is_its_own_list(seed):
-    rng = np.random.default_rng(seed)
-    lists = [np.unique(rng.integers(0, 40, rng.integers(1, 20))).astype("int32") for _ in range(3)]
-    ids, mask = union_of(lists, 5, lambda count: count + seed)
+@given(st.lists(st.sets(st.integers(0, 40), min_size=1), min_size=3, max_size=3), st.integers(0, 9))
+def test_each_row_of_a_union_is_its_own_list(drawn, padding):
+    lists = [np.array(sorted(ids), "int32") for ids in drawn]
+    ids, mask = union_of(lists, 5, lambda count: count + padding)
     assert ids.dtype == "int32" and mask.shape == (5, len(ids))
-    union = sorted(set(np.concatenate(lists).tolist()))
-    assert ids.tolist() == union + [0] * seed
+    assert ids.tolist() == sorted(set().union(*drawn)) + [0] * padding
     for row in range(5):
         assert ids[mask[row]].tolist() == (lists[row].tolist() if row < 3 else [])

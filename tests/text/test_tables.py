@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_transformer.errors import InputError
-from keras_transformer.reading import csv_row
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.reading import csv_row
 from keras_transformer.text.tables import are_column_names, is_table, iterate_rows
 
 # A table with every other byte 0 would be read as UTF-16.

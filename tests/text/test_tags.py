@@ -6,10 +6,10 @@ import re
 import pytest
 
 import keras_transformer
+from keras_transformer.base.errors import InputError
 from keras_transformer.data.noise import _UNCHANGED
-from keras_transformer.errors import InputError
-from keras_transformer.interop.vocabulary import tokenizer_of, vocabulary_from_sentencepiece
-from keras_transformer.steps.tag import TagStep, without_tags
+from keras_transformer.engine.steps.tag import TagStep, without_tags
+from keras_transformer.extras.foreign.vocabulary import tokenizer_of, vocabulary_from_sentencepiece
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import language_code, languages_of_tags
 from keras_transformer.text.tags import (
@@ -23,16 +23,7 @@ from keras_transformer.text.tags import (
 )
 from keras_transformer.text.vocabulary import parsed
 
-TAGS = [
-    "<bt>",
-    "<2de>",
-    "<new-york>",
-    ">>de<<",
-    ">>cmn_Hans<<",
-    ">>sr@latin<<",
-    ">>pt-BR<<",
-    ">>X<<",
-]
+TAGS = "<bt> <2de> <new-york> >>de<< >>cmn_Hans<< >>sr@latin<< >>pt-BR<< >>X<<".split()
 # A space, also as a token has it; angle brackets; nothing; what other tokens of a vocabulary are.
 NO_TAGS = [
     ">>a b<<", ">>a\u2581b<<", ">>a\tb<<", ">>a<<b<<", ">>a>b<<", ">><<", ">>a<", "<BT>", "<a b>",
@@ -104,7 +95,7 @@ def test_people_may_write_a_language_as_any_model_does():
 
 
 def test_the_page_reads_the_same_tags():
-    script = pathlib.Path(keras_transformer.__file__).parent / "web" / "static" / "engine.js"
+    script = pathlib.Path(keras_transformer.__file__).parent / "extras/web/static/engine.js"
     (pattern,) = re.findall(r"text\.match\(/\^\\s\*\((.*)\)\\s\*/\)", script.read_text("utf-8"))
     page = re.compile(pattern)
     assert [bool(page.fullmatch(tag)) for tag in (*TAGS, *NO_TAGS)] == [True] * len(TAGS) + [

@@ -4,9 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+import sentencepiece
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.vocabulary import OF_FIRST_IDS, parsed
 
@@ -17,12 +20,7 @@ LANGUAGES = (">>de<<", ">>fr<<")
 def tagged(sentences):
     """Has languages, a tag, a turn separator and placeholders, and pieces beyond its ids."""
     texts = [f"{sentence} <ph_1>" for sentence in sentences]
-    symbols = {
-        "tags": ("bt",),
-        "languages": LANGUAGES,
-        "turn_separator": "<sep>",
-        "placeholders": 1,
-    }
+    symbols = dict(tags=("bt",), languages=LANGUAGES, turn_separator="<sep>", placeholders=1)
     return Tokenizer.train_from_texts(texts, vocabulary_size=80, **symbols)
 
 
@@ -33,14 +31,43 @@ def shortened(tokenizer):
     return Tokenizer(model.SerializeToString())
 
 
-@pytest.fixture(params=["tokenizer", "byte_tokenizer", "symbol_tokenizer", "tagged", "shortened"])
+@pytest.fixture(
+    scope="module",
+    params=["tokenizer", "byte_tokenizer", "symbol_tokenizer", "tagged", "shortened"],
+)
 def any_tokenizer(request):
     return request.getfixturevalue(request.param)
 
 
+# Words that are known, with what Unicode has.
+TEXTS = st.text(st.sampled_from("atwodgsmn ▁<>_/12") | st.characters(exclude_categories=["Cs"]))
+
+
+@settings(max_examples=40)
+@given(drawn=TEXTS)
+@example(drawn="")
+def test_tokens_are_those_of_sentencepiece_alone_among_others_and_with_special_ids(
+    any_tokenizer, nasty_texts, drawn
+):
+    peer = sentencepiece.SentencePieceProcessor(model_proto=any_tokenizer.model_bytes)
+    for text in [drawn, *nasty_texts] if drawn == "" else [drawn]:
+        ids = any_tokenizer.tokenize(text)
+        if any_tokenizer.split_tags(text)[0] == "":  # whose next space does not count
+            expected = peer.encode(text)
+            size = any_tokenizer.vocabulary_size
+            assert ids == [id if id < size else UNK_ID for id in expected]
+            if ids == expected:
+                assert any_tokenizer.detokenize(ids) == peer.decode(ids)
+        assert not {PAD_ID, BOS_ID, EOS_ID} & {*ids}
+        rows = any_tokenizer.tokenize(["", text], add_bos=True, add_eos=True)
+        assert rows == [[BOS_ID, EOS_ID], [BOS_ID, *ids, EOS_ID]]
+        assert any_tokenizer.tokenize(text, add_bos=True) == [BOS_ID, *ids]
+        assert any_tokenizer.tokenize([text, ""], add_eos=True) == [[*ids, EOS_ID], [EOS_ID]]
+
+
 def test_samples_of_any_text_are_its_tokenizations(any_tokenizer, sentences, nasty_texts):
     rng = np.random.default_rng(0)
-    for text in [*sentences[::40], *nasty_texts, " ".join(sentences)]:
+    for text in [*sentences[::40], *nasty_texts[:-3], " ".join(sentences[:20])]:
         ids = any_tokenizer.tokenize(text)
         assert any_tokenizer.sample(text, 1, 0.5, rng) == ids
         for alpha in (0.0, 0.3, 5.0):

@@ -4,12 +4,15 @@ import itertools
 import os
 import random
 import time
+import unicodedata
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from small_corpus import PAIRS
 
-from keras_transformer.errors import InputError
-from keras_transformer.ids import UNK_ID
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import UNK_ID
 from keras_transformer.text import Tokenizer
 
 
@@ -39,12 +42,29 @@ def test_a_character_of_one_line_is_known_also_if_only_a_name_of_a_special_token
     assert all(UNK_ID not in tokenizer.tokenize(character) for character in rare)
 
 
-@pytest.mark.parametrize("texts", [["</s>"], ["</s>", "a"], ["<unk> </s>"]])
-def test_names_of_special_tokens_alone_are_a_text_of_as_many_characters(texts):
-    characters = sorted(set("".join(texts)) - {" "})
-    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=len(characters) + 5)
-    for text in texts:
-        assert tokenizer.pieces(text) == [*f"▁{text}".replace(" ", "▁")]
+# Names of special tokens, also in wide characters, which normalization makes plain, and signs that
+# cannot be tokens.
+PARTS = ["<unk>", "<s>", "</s>", "<pad>", "＜ｐａｄ＞", "＜/ｓ＞", "▅", "\0", "語", "é", "zz", " "]
+
+
+@settings(max_examples=50)
+@given(texts=st.lists(st.lists(st.sampled_from(PARTS), min_size=1).map("".join), min_size=1))
+@example(texts=["</s>"])
+@example(texts=["<unk> </s>", "a"])
+@example(texts=["zzz zz"] * 9 + ["x ▅ y▅", "w\0v"])
+def test_the_smallest_vocabulary_has_a_token_for_each_character_that_can_be_one(texts):
+    plain = unicodedata.normalize("NFKC", "".join(texts))
+    assume(characters := {*plain} - {*" ▅\0"})
+    tokenizer = Tokenizer.train_from_texts(texts, len(characters) + 5)
+    lacking = {sign: sum(sign in text for text in texts) for sign in "▅\0"}
+    lacking = {sign: count for sign, count in lacking.items() if count}
+    assert tokenizer.unknown_characters(texts) == lacking
+    for character in characters:
+        assert UNK_ID not in tokenizer.tokenize(character), character
+    with pytest.raises(InputError, match=f"at least {len(characters) + 5},"):
+        Tokenizer.train_from_texts(texts, len(characters) + 4)
+    in_bytes = Tokenizer.train_from_texts(texts, len(characters) + 261, byte_fallback=True)
+    assert UNK_ID not in itertools.chain(*in_bytes.tokenize(texts))
 
 
 def test_a_sample_is_of_texts_that_are_read_once_and_always_the_same():

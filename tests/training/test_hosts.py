@@ -5,8 +5,8 @@ import tempfile
 
 import pytest
 
+from keras_transformer.base.errors import InputError
 from keras_transformer.cli.main import run
-from keras_transformer.errors import InputError
 from keras_transformer.training.hosts import Host, join_hosts
 
 RECIPE = pathlib.Path(__file__).parents[2] / "training/recipes/multi30k_en_de.yaml"

@@ -19,7 +19,7 @@ from keras_transformer.engine.device import warn_of_wrong_sums
 from keras_transformer.losses import SmoothedCrossEntropy
 
 warn_of_wrong_sums()
-config = TransformerConfig(307, 32, 2, 64, 2, 2, dropout=0.0)
+config = TransformerConfig(307, 32, 2, 64, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0)
 model, loss = Transformer(config), SmoothedCrossEntropy()
 chance = np.random.default_rng(7)
 source, target = chance.integers(3, 307, (2, 37, 23))

@@ -1,13 +1,10 @@
 """A run that is stopped anywhere and resumed is the run that was never stopped."""
 
-import errno
 import json
 import os
 import re
 import shutil
 
-import keras
-import numpy as np
 import pytest
 from device_plans import one_graph
 from fakes import FakeEngine
@@ -15,12 +12,10 @@ from killed_trainings import check_markers, copied, run_content
 from shared_training import SharedModel
 from small_corpus import recipe_values, write_corpus
 
-from keras_transformer import Translator, files
-from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.reading import file_digests
-from keras_transformer.training import Recipe, RunFolder, loop, train
+from keras_transformer import Translator
+from keras_transformer.engine.translation import Translation
+from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.corpus import Corpus
-from keras_transformer.translation import Translation
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("plain_graphs")]
 
@@ -46,7 +41,7 @@ class Trainer:
         values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
         return Recipe.from_dict(values)
 
-    def train(self, path, resume=False, overwrite=False, **training):
+    def train(self, path, resume=False, **training):
         class RunWithoutEngine(self.shared.run_class()):
             def make_engine(self):
                 return FakeEngine(translate=self.weights_as_texts)
@@ -54,8 +49,7 @@ class Trainer:
             def weights_as_texts(self, texts, **options):
                 return [Translation(str(self.model.get_weights()[0].sum()), 0.0) for _ in texts]
 
-        options = dict(resume=resume, overwrite=overwrite, run_class=RunWithoutEngine)
-        return train(self.recipe(**training), path, **options)
+        return train(self.recipe(**training), path, resume=resume, run_class=RunWithoutEngine)
 
     def resume(self, path, **training):
         return self.train(path, resume=True, **training)
@@ -145,96 +139,6 @@ def test_at_any_moment_a_marker_means_that_all_before_it_is_whole(unbroken):
     assert len(models) > 1
 
 
-@pytest.fixture
-def ended(unbroken, tmp_path):
-    """A copy of the unbroken run."""
-    return RunFolder(shutil.copytree(unbroken[0].path, tmp_path / "run"))
-
-
-def damage_end(file):
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def damage_middle(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 255
-    file.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", [damage_end, damage_middle])
-def test_a_damaged_checkpoint_is_passed_over(trainer, unbroken, ended, results, damage, capsys):
-    damage(ended.checkpoint_file(ended.checkpoint_epochs()[-1]))
-    assert results(trainer.resume(ended.path)) == results(unbroken[0])
-    assert "Trying the previous checkpoint." in capsys.readouterr().err
-    for epoch in ended.checkpoint_epochs():
-        damage(ended.checkpoint_file(epoch))
-    with pytest.raises(InputError, match="no whole checkpoint"):
-        trainer.resume(ended.path)
-
-
-def test_a_run_that_is_done_stays_as_it_is_also_when_its_texts_have_moved(
-    trainer, unbroken, ended, results, capsys, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
-    assert results(trainer.resume(ended.path)) == results(unbroken[0])
-    count = len(ended.history())
-    expected = rf"{re.escape(str(ended.path))}: nothing was left to train: \d+ of \d+ epochs"
-    (told,) = re.findall(expected, capsys.readouterr().err)
-    assert f"to train: {count} of " in told
-    assert results(trainer.resume(ended.path, epochs=2)) == results(unbroken[0])
-
-
-def test_curves_have_each_epoch_once(trainer, unbroken):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    folder, moments = unbroken
-    last = next(m for m in reversed(moments) if len(RunFolder(m).checkpoint_epochs()) == 1)
-    trainer.resume(last)
-    for part in ("train", "validation"):
-        events = EventAccumulator(str(RunFolder(last).tensorboard / part))
-        events.Reload()
-        rows = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")]
-        name = {"train": "loss", "validation": "val_loss"}[part]
-        expected = [(row["epoch"], np.float32(row[name])) for row in folder.history()]
-        assert rows == expected
-
-
-@pytest.mark.parametrize("space", [0, 2])  # There is room for so many files.
-def test_a_full_disk_costs_no_earlier_run(trainer, unbroken, tmp_path, space):
-    write, run = files.sync, tmp_path / "run"
-    for overwrite in (False, True):
-        left = iter(range(space))
-
-        def sync(path, left=left):
-            if path.is_file() and next(left, None) is None:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            write(path)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "sync", sync)
-            with pytest.raises((InputError, OSError), match="No space left"):
-                trainer.train(run, overwrite=overwrite)
-        if overwrite:
-            assert file_digests(run) == file_digests(unbroken[0].path)
-        else:
-            assert not os.listdir(tmp_path)
-            shutil.copytree(unbroken[0].path, run)
-
-
-def test_a_run_that_was_killed_before_it_was_made_starts_in_its_empty_folder(
-    trainer, unbroken, results, tmp_path
-):
-    (tmp_path / "run").mkdir()
-    assert results(trainer.resume(tmp_path / "run")) == results(unbroken[0])
-
-
-def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, results):
-    for name in ("checkpoints/.epoch-0001.partial.keras", ".history.partial.csv"):
-        (ended.path / name).write_bytes(b"half")
-    assert results(trainer.resume(ended.path)) == results(unbroken[0])
-    assert not list(ended.path.rglob(".*"))
-
-
 class Stepwise:
     """A run whose epochs are parts of a pass, and a copy as a kill in its third epoch leaves it."""
 
@@ -293,16 +197,10 @@ def test_a_run_has_the_losses_of_each_validation_corpus(stepwise):
     assert set(metrics["best_validation_corpora"]) == {"one", "two"}
 
 
-@pytest.fixture(scope="module")
-def both_ways(stepwise):
-    """The translator of the run, which translates in both directions."""
+def test_a_run_of_both_directions_reads_terms_as_its_training_has_shown_them(stepwise):
     with one_graph():
-        translator = Translator.load(stepwise.unbroken.path)
-    assert translator.directions == [("en", "de"), ("de", "en")]
-    return translator
-
-
-def test_a_run_reads_translations_of_terms_as_its_training_has_shown_them(stepwise, both_ways):
+        both_ways = Translator.load(stepwise.unbroken.path)
+    assert both_ways.directions == [("en", "de"), ("de", "en")]
     texts = ["Two dogs.", "Two <term_begin> dogs<term_as> Hund<term_end>."]
     options = dict(tag="bt", beam_size=1, target_language="de")
     plain, annotated = both_ways.translate(texts, **options)
@@ -312,35 +210,9 @@ def test_a_run_reads_translations_of_terms_as_its_training_has_shown_them(stepwi
     (typed,) = both_ways.translate([">>de<< <bt> Two dogs."], beam_size=1)
     assert typed.ids == plain.ids and typed.score == pytest.approx(plain.score)
     assert stepwise.unbroken.sample_pairs()[0][0].startswith(">>de<< <bt> ")
-
-
-def test_a_run_of_both_directions_translates_each_text_in_its_own(both_ways):
-    texts = ["Two dogs.", "Ein Hund."]
-    there, back = both_ways.translate(texts, target_language=["de", "en"], beam_size=1)
-    (tagged,) = both_ways.translate(texts[:1], target_language="de", tag="bt", beam_size=1)
-    (alone,) = both_ways.translate(texts[1:], source_language="de", beam_size=1)
-    assert there.score != tagged.score and back.score == pytest.approx(alone.score)
-
-
-def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):
-    moments = reversed(unbroken[1])  # the last one: all of epoch 2 has its place
-    begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])
-    folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
-    before = {p: p.read_bytes() for p in folder.path.rglob("*.keras")}
-    usual = loop.callbacks_of
-
-    class Diverging(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if batch == 1:
-                weight = trainer.shared.model.trainable_variables[0]
-                weight.assign_add(np.full(weight.shape, np.nan))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Diverging()])
-        with pytest.raises(TrainingError, match="the loss is nan in epoch 3, step 2"):
-            trainer.resume(folder.path)
-    after = {p: p.read_bytes() for p in folder.path.rglob("*.keras")}
-    assert after and after.items() <= before.items()
-    assert not folder.metrics_file.exists() and len(folder.history()) == 2
-    # Equal epochs, once they do not diverge.
-    assert results(trainer.resume(folder.path)) == results(unbroken[0])
+    # Each text in its own direction.
+    there, back = both_ways.translate(
+        ["Two dogs.", "Ein Hund."], target_language=["de", "en"], beam_size=1
+    )
+    (alone,) = both_ways.translate(["Ein Hund."], source_language="de", beam_size=1)
+    assert there.score != plain.score and back.score == pytest.approx(alone.score)

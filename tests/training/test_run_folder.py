@@ -1,9 +1,9 @@
-"""Checkpoints of a run, and recipes that a resumed training may have, over drawn values."""
+"""Checkpoints of a run, and the recipes that a resumed training may have."""
 
 import pytest
 from small_corpus import recipe_values
 
-from keras_transformer.errors import InputError
+from keras_transformer.base.errors import InputError
 from keras_transformer.training.checkpoints import last_checkpoint
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import RunFolder, check_resumable
@@ -24,103 +24,76 @@ def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_pat
     assert folder.checkpoint_epochs() == sorted(files)
 
 
-_MEMORY = {"source": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
-_TERMS = {"glossary": "terms.tsv"}
-_PLACES = [({"train": _MEMORY}, {"train": {**_MEMORY, "source": "elsewhere/b.tmx"}})]
-_PLACES += [
-    (
-        {"train": [{**_MEMORY, "name": "m"}]},
-        {"train": [{**_MEMORY, "name": "m", "source": "b.tmx"}]},
-    )
-]
-_PLACES += [({"validation": _MEMORY}, {"validation": {**_MEMORY, "source": "b.tmx"}})]
-_PLACES += [(_TERMS, {**_TERMS, "glossary": "elsewhere/terms.tsv"})]
-_CHANGED = [({"train": _MEMORY}, {"train": {**_MEMORY, "languages": "en-fr"}}, "train")]
-_CHANGED += [({"train": _MEMORY}, {"train": {**_MEMORY, "inline_tags": "drop"}}, "train")]
-_CHANGED += [(_TERMS, {}, "glossary"), ({}, {"glossary": "a"}, "glossary")]
-
-
-@pytest.mark.parametrize(
-    "before, after, refused", [*((*places, None) for places in _PLACES), *_CHANGED]
-)
-def test_a_run_is_resumed_with_moved_memories_and_terms_and_no_others(
-    before, after, refused, tmp_path
-):
-    def recipe(data):
-        values = recipe_values(tmp_path)
-        values["data"] |= data
-        return Recipe.from_dict(values)
-
-    folder = RunFolder(tmp_path)
-    folder.write_recipe(recipe(before))
-    if refused is None:
-        check_resumable(folder, recipe(after))
-        return
-    with pytest.raises(InputError, match=f"another `data.{refused}`"):
-        check_resumable(folder, recipe(after))
-
-
-_CORPUS = {"name": "a", "source": "a.en", "target": "a.de", "weight": 2.0, "tag": "bt"}
-_MOVED = {"source": "b.en", "target": "c.de"}
-_OTHERS = {"name": "z", "weight": 1.0, "tag": "news"}
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_run_is_resumed_with_moved_files_and_no_other_corpora(index, tmp_path):
-    corpora = [_CORPUS, {**_CORPUS, "name": "b"}]
-
-    def recipe(*corpora, **training):
-        values = recipe_values(tmp_path, **training)
-        values["data"] |= {"train": list(corpora)}
-        return Recipe.from_dict(values)
-
-    folder = RunFolder(tmp_path)
-    folder.write_recipe(recipe(*corpora))
-    for key, value in (*_MOVED.items(), *_OTHERS.items()):
-        changed = [
-            {**corpus, key: value} if i == index else corpus for i, corpus in enumerate(corpora)
-        ]
-        if key in _MOVED:
-            check_resumable(folder, recipe(*changed))
-            continue
-        with pytest.raises(InputError, match="another `data.train`"):
-            check_resumable(folder, recipe(*changed))
-    check_resumable(folder, recipe(*corpora, epochs=9))
-    for refused in (corpora[::-1], corpora[:1]):
-        with pytest.raises(InputError, match="another `data.train`"):
-            check_resumable(folder, recipe(*refused))
-
-
-_FREE = [("training", "early_stopping_patience", 3)]
-_FREE += [("training", "sample_translations", 3)]
-_FREE += [("training", "shortlist", True), ("training", "epochs", 9)]
-
-
-@pytest.mark.parametrize("section, key, value", _FREE)
-def test_a_run_is_resumed_with_options_that_change_no_weights(section, key, value, tmp_path):
-    values, folder = recipe_values(tmp_path), RunFolder(tmp_path)
-    earlier = Recipe.from_dict(values)
-    folder.write_recipe(earlier)
-    values[section][key] = value
-    changed = Recipe.from_dict(values)
-    assert changed != earlier
-    check_resumable(folder, changed)
-
-
-_WEIGHTS = {"steps_per_epoch": 4, "accumulation_steps": 2, "learning_rate": 0.5, "warmup_steps": 9}
-_WEIGHTS |= {
-    "seed": 7,
-    "batch_tokens": 99,
-    "label_smoothing": 0.2,
-    "clip_norm": 1.5,
-    "ema_momentum": 0.5,
+MEMORY = {"source": "a.tmx", "languages": "en-de", "inline_tags": "keep"}
+A = {"name": "a", "source": "a.en", "target": "a.de", "weight": 2.0, "tag": "bt"}
+B, MOVED = {**A, "name": "b"}, {"source": "b.en", "target": "c.de"}
+# Changes of the first recipe and of the resumed one, by section.
+ALLOWED = {
+    "epochs": ({}, {"training": {"epochs": 9}}),
+    "patience": ({}, {"training": {"early_stopping_patience": 3}}),
+    "samples": ({}, {"training": {"sample_translations": 3}}),
+    "a shortlist": ({}, {"training": {"shortlist": True}}),
+    "a moved memory": ({"train": MEMORY}, {"train": {**MEMORY, "source": "elsewhere/b.tmx"}}),
+    "a moved validation": (
+        {"validation": MEMORY},
+        {"validation": {**MEMORY, "source": "elsewhere/b.tmx"}},
+    ),
+    "moved terms": ({"glossary": "terms.tsv"}, {"glossary": "elsewhere/terms.tsv"}),
+    "a moved first corpus": ({"train": [A, B]}, {"train": [{**A, **MOVED}, B]}),
+    "a moved second corpus": ({"train": [A, B]}, {"train": [A, {**B, **MOVED}]}),
 }
+WEIGHTS = {"steps_per_epoch": 4, "accumulation_steps": 2, "learning_rate": 0.5, "warmup_steps": 9}
+WEIGHTS |= {"seed": 7, "batch_tokens": 99, "label_smoothing": 0.2, "clip_norm": 1.5}
+REFUSED = [
+    *(({}, {"training": {key: value}}, f"training.{key}") for key, value in WEIGHTS.items()),
+    ({}, {"training": {"ema_momentum": 0.5}}, "training.ema_momentum"),
+    ({}, {"model": {"model_dim": 32}}, "model.model_dim"),
+    ({}, {"text": {"vocabulary_size": 140}}, "text.vocabulary_size"),
+    ({}, {"drop_duplicates": False}, "data.drop_duplicates"),
+    ({"train": MEMORY}, {"train": {**MEMORY, "languages": "en-fr"}}, "data.train"),
+    ({"train": MEMORY}, {"train": {**MEMORY, "inline_tags": "drop"}}, "data.train"),
+    ({"glossary": "terms.tsv"}, {}, "data.glossary"),
+    ({}, {"glossary": "terms.tsv"}, "data.glossary"),
+    ({"train": [A, B]}, {"train": [B, A]}, "data.train"),
+    ({"train": [A, B]}, {"train": [A]}, "data.train"),
+    *(
+        ({"train": [A, B]}, {"train": pair}, "data.train")
+        for change in ({"name": "z"}, {"weight": 1.0}, {"tag": "news"})
+        for pair in ([{**A, **change}, B], [A, {**B, **change}])
+    ),
+]
 
 
-@pytest.mark.parametrize("key", _WEIGHTS)
-def test_a_run_is_not_resumed_with_options_that_change_weights(key, tmp_path):
-    folder = RunFolder(tmp_path)
-    folder.write_recipe(Recipe.from_dict(recipe_values(tmp_path)))
-    changed = Recipe.from_dict(recipe_values(tmp_path, **{key: _WEIGHTS[key]}))
-    with pytest.raises(InputError, match=f"another `training.{key}`"):
-        check_resumable(folder, changed)
+@pytest.fixture
+def resume(tmp_path):
+    """`resume(before, after)` raises `InputError` where the second recipe may not follow."""
+
+    def recipe(changes):
+        values = recipe_values(tmp_path)
+        for key, value in changes.items():
+            if key in values:
+                values[key] |= value
+            else:
+                values["data"][key] = value
+        return Recipe.from_dict(values)
+
+    def resume(before, after):
+        folder = RunFolder(tmp_path)
+        folder.write_recipe(recipe(before))
+        assert recipe(before) != recipe(after)
+        check_resumable(folder, recipe(after))
+
+    return resume
+
+
+@pytest.mark.parametrize(("before", "after"), ALLOWED.values(), ids=ALLOWED)
+def test_a_run_is_resumed_with_options_that_change_no_weights_and_moved_files(
+    before, after, resume
+):
+    resume(before, after)
+
+
+@pytest.mark.parametrize(("before", "after", "key"), REFUSED)
+def test_a_run_is_not_resumed_with_options_that_change_weights(before, after, key, resume):
+    with pytest.raises(InputError, match=f"another `{key}`. Received"):
+        resume(before, after)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.base.ids import PAD_ID
 from keras_transformer.engine.inputs import batch_rows, length_buckets
 from keras_transformer.export.saved_model.graph_tokenizer import SPACES
-from keras_transformer.ids import PAD_ID
 
 if TYPE_CHECKING:
     from keras_transformer.engine.model_engine import TrainedEngine

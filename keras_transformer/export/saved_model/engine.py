@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.imports import import_tensorflow
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.device import give_tensorflow
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import encoded, in_batches
 from keras_transformer.engine.label_engine import LabelEngine
 from keras_transformer.engine.request import CALL_OPTIONS, OptionRules, Request
-from keras_transformer.errors import InputError
+from keras_transformer.engine.translation import CONTINUATION, Translation
 from keras_transformer.export.manifest import has_labels, opened_export, read_languages
 from keras_transformer.export.saved_model.session import load_saved_model
 from keras_transformer.export.signature import SAMPLING_INPUTS
-from keras_transformer.imports import import_tensorflow
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
-from keras_transformer.translation import CONTINUATION, Translation
 
 _FIELDS = {
     "kind": str,

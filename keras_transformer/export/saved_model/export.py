@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_transformer.base.errors import InputError, writing
 from keras_transformer.decoding.search_options import exported_search_options
 from keras_transformer.engine.model_engine import ModelEngine, TrainedEngine
-from keras_transformer.errors import InputError, writing
 from keras_transformer.export.child_process import KERAS, engine_process
 from keras_transformer.export.exporter import (
     Exporter,

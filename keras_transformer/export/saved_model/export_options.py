@@ -2,10 +2,10 @@
 
 import pydantic
 
+from keras_transformer.base.options import option, options_class
 from keras_transformer.decoding.search_options import StoppingSearchOptions
 from keras_transformer.export.options import FormatOptions
 from keras_transformer.export.signature import SIGNATURES
-from keras_transformer.options import option, options_class
 
 
 @options_class

@@ -8,8 +8,8 @@ import re
 
 import tensorflow as tf
 
-from keras_transformer.errors import InputError
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.base.errors import InputError
+from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.tokenizer import Tokenizer
 
 SPACES = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from keras_transformer.base.ids import PAD_ID
 from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.ids import PAD_ID
 from keras_transformer.text.languages import Direction, DirectionTable
 
 _LISTED = 20  # names in the message about an unknown language

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.base.errors import InputError, first_line
 from keras_transformer.text import Tokenizer
 
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.base.ids import EOS_ID, PAD_ID
+from keras_transformer.base.impossible import NEG_INF
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.decoding.search_options import (
     FILTERS,
     DecodingOptions,
     exported_search_options,
 )
+from keras_transformer.engine.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     ChunkShapes,
     in_chunks,
@@ -34,11 +37,8 @@ from keras_transformer.export.signature import (
     TEXT,
     Signature,
 )
-from keras_transformer.ids import EOS_ID, PAD_ID
-from keras_transformer.impossible import NEG_INF
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
-from keras_transformer.translation import CONTINUATION
 
 if TYPE_CHECKING:
     from keras_transformer.engine.classifier_engine import ClassifierEngine

@@ -183,7 +183,8 @@ def make_opus(folder, incomplete=("source", "target"), **kind):
     # Names that YAML takes for other types.
     names = ["</s>", "<unk>", ">>epo<<", "yes", "1", "<<", *dict.fromkeys(listed)]
     names = list(dict.fromkeys(names))
-    lines = (f"{name if name.isalnum() else repr(name)}: {i}\n" for i, name in enumerate(names))
+    lines = [f"{name if name.isalnum() else repr(name)}: {i}\n" for i, name in enumerate(names)]
+    lines = lines[::2] + lines[1::2]  # The order of a file is not that of its ids.
     text = "".join(lines).replace("'<<'", "<<")
     (folder / "vocab.yml").write_text(text, encoding="utf-8")
     weights = tensors(len(names), np.random.default_rng(1))
@@ -241,7 +242,7 @@ def make_hugging_face(folder, added=()):
 
     source, target = write_sides(folder).values()
     names = ["</s>", "<unk>", *dict.fromkeys(source + target), "<pad>"]
-    ids = {name: id for id, name in enumerate(names)}
+    ids = {name: id for id, name in reversed(list(enumerate(names)))}  # not in their order
     (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
     more = {name: id for id, name in enumerate(added, len(ids))}
     (folder / "added_tokens.json").write_text(json.dumps(more), encoding="utf-8")

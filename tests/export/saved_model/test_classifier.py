@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
+from keras_transformer.base.errors import InputError
 from keras_transformer.engine.classifier_engine import ClassifierEngine
-from keras_transformer.errors import InputError
 from keras_transformer.export import export_saved_model
 from keras_transformer.models import model_of
 from keras_transformer.models.config import ClassifierConfig

@@ -1,1 +1,0 @@
-"""Steps of a text before and after its translation: tags, terms; `markup` is a door."""
