@@ -260,7 +260,7 @@ def test_alternatives_are_the_other_hypotheses_without_doubles(serve):
     assert one == {"translatedText": "A", "alternatives": ["X", "Y"]}
     lines = answer(["X"], q=["a\nb", "c"], alternatives="5")
     assert lines["translatedText"] == ["A\nB", "C"]
-    assert sorted(lines["alternatives"][0]) == ["A\nX", "X\nB", "X\nX"]
+    assert lines["alternatives"][0] == ["X\nX"]
     assert lines["alternatives"][1] == ["X"]
     for none in (-1, "-1141951981229924"):
         assert answer(["X"], alternatives=none) == "A"
