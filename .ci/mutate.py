@@ -26,7 +26,13 @@ NAMES = {"min": "max", "minimum": "maximum", "any": "all", "index": "rindex", "f
 NAMES |= {"float32": "bfloat16", "int32": "int16", "float64": "float32", "int64": "int32"}
 NAMES |= {new: old for old, new in NAMES.items() if new not in NAMES} | {"removesuffix": "rstrip"}
 IGNORED = (".git", "*venv", "_build*")
-CHECKS = ("InputError", "Rejection", "show", "strict", "stacklevel")  # a function, an argument
+CHECKS = (
+    "InputError",
+    "Rejection",
+    "print_lines",
+    "strict",
+    "stacklevel",
+)  # a function, an argument
 
 
 def swapped(values):

@@ -43,7 +43,7 @@ _REGISTERED = {
         "LearnedPositionalEmbedding",
         "SinusoidalPositionalEncoding",
     ),
-    "layers.recurrent_attention": ("Attention",),
+    "layers.attention": ("Attention",),
     "layers.ssru": ("SSRU",),
     "losses": ("SmoothedCrossEntropy",),
     "metrics": ("Perplexity", "TokenAccuracy", "TokenLoss"),

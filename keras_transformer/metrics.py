@@ -1,4 +1,4 @@
-"""Loss, token accuracy and perplexity, over real tokens only.
+"""Loss, token accuracy and perplexity, over non-padding tokens only.
 
 Each is updated with `y_true`, integer `(batch, length)`, `y_pred`, logits
 `(batch, length, vocabulary)`, and `sample_weight`, `(batch,)` or `(batch, length)`. Other shapes,
@@ -15,7 +15,7 @@ from keras_transformer.losses import labels_and_weights, token_losses
 
 
 class _TokenMean(keras.metrics.Metric):
-    """A sum and a count over real tokens; subclasses say what is summed."""
+    """A sum and a count over non-padding tokens; subclasses say what is summed."""
 
     def __init__(self, ignore_id: int = PAD_ID, name: str | None = None, dtype: str | None = None):
         super().__init__(name=name, dtype=dtype)
@@ -40,7 +40,7 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenLoss(_TokenMean):
-    """Mean label-smoothed cross-entropy of the real tokens of all batches.
+    """Mean label-smoothed cross-entropy of the non-padding tokens of all batches.
 
     Keras' own `loss` weights the batches' losses by their rows, not by their tokens. With a token
     budget it depends on how the sentences were batched. This metric has the name `loss` and comes
@@ -53,7 +53,7 @@ class TokenLoss(_TokenMean):
         name: Name in the logs.
 
     Returns:
-        Float32 scalar in nats per token; 0 before any real token.
+        Float32 scalar in nats per token; 0 before any non-padding token.
 
     Raises:
         ValueError: `label_smoothing` is outside [0, 1).
@@ -79,14 +79,14 @@ class TokenLoss(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the real tokens whose largest logit is the label's.
+    """Share of the non-padding tokens whose largest logit is the label's.
 
     Args:
         ignore_id: Label that does not count.
         name: Name in the logs.
 
     Returns:
-        Float32 scalar in [0, 1]; 0 before any real token.
+        Float32 scalar in [0, 1]; 0 before any non-padding token.
     """
 
     def __init__(self, ignore_id: int = PAD_ID, name: str = "token_accuracy", dtype=None):
@@ -104,14 +104,14 @@ class TokenAccuracy(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Perplexity(_TokenMean):
-    """`exp` of the mean cross-entropy of the real tokens, without label smoothing.
+    """`exp` of the mean cross-entropy of the non-padding tokens, without label smoothing.
 
     Args:
         ignore_id: Label that does not count.
         name: Name in the logs.
 
     Returns:
-        Float32 scalar, 1 or more; 1 before any real token.
+        Float32 scalar, 1 or more; 1 before any non-padding token.
     """
 
     def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity", dtype=None):

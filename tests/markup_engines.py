@@ -8,7 +8,7 @@ from fakes import FakeEngine, FakeTokenizer
 from hypothesis import strategies as st
 
 from keras_transformer import Translation, Translator
-from keras_transformer.text.per_text import one_for_each
+from keras_transformer.text.per_text import repeated
 from keras_transformer.text.symbols import Placeholders
 
 EIGHT = Placeholders(8)
@@ -31,7 +31,7 @@ class SayingEngine(FakeEngine):
 
     def translate(self, texts, alignment=False, **options):
         self.texts, translations = texts, []
-        is_aligned = one_for_each("alignment", alignment, len(texts))
+        is_aligned = repeated("alignment", alignment, len(texts))
         for text, is_text_aligned in zip(texts, is_aligned, strict=True):
             source = text.split()
             said = self.say(source)

@@ -125,7 +125,7 @@ def scored_attention(weights, score, query, value, key=None, mask=True):
 
 
 def pooling(weights, mode, inputs, real):
-    """The mean, the largest or a learned mean of the vectors at real tokens, 0 without any."""
+    """The mean, the largest or a learned mean of the vectors at tokens, 0 without any."""
     pooled = np.zeros((len(inputs), inputs.shape[2]))
     for row, (vectors, is_real) in enumerate(zip(inputs, real, strict=True)):
         vectors = vectors[is_real]

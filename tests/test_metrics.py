@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, TokenLoss
 
 VOCABULARY = 7
-# Four real tokens in the first batch, one in the second.
+# Four non-padding tokens in the first batch, one in the second.
 BATCHES = [np.array([[3, 5, 1], [6, 0, 0]]), np.array([[2, 0, 0]])]
 
 
@@ -63,7 +63,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def test_the_loss_in_the_logs_does_not_depend_on_how_sentences_are_batched(rng):
-    # Batches of 2 and 8 rows with 16 real tokens each: by rows the second would weigh four times
+    # Batches of 2 and 8 rows with 16 tokens each: by rows the second would weigh four times
     # the first.
     labels = rng.integers(1, VOCABULARY, size=32)
     logits = rng.normal(scale=3.0, size=(32, VOCABULARY)).astype("float32")

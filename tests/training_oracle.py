@@ -86,7 +86,7 @@ def rate_of(training, steps, width, step):
 
 
 def gradients_of(model, batches, smoothing):
-    """The sum of the losses of real tokens, their number, and the gradients of their mean."""
+    """The sum of the losses of tokens, their number, and the gradients of their mean."""
     import tensorflow as tf
 
     variables, total, count = model.trainable_variables, 0.0, 0

@@ -190,12 +190,12 @@ def _is_installed(requirement):
     return requirement.specifier.contains(version, prereleases=True)
 
 
-def say(text: object) -> None:
+def print_message(text: object) -> None:
     """Writes a message as one line of the command to stderr."""
-    show(f"keras-transformer: {' '.join(str(text).split())}")
+    print_lines(f"keras-transformer: {' '.join(str(text).split())}")
 
 
-def show(text: object) -> None:
+def print_lines(text: object) -> None:
     """Writes lines to stderr at once; they are lost if stderr is closed or full."""
     if sys.stderr is not None:  # `print` would write to stdout instead.
         with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-_BLOCK = 1 << 22  # numbers
+_BLOCK_NUMBERS = 1 << 22  # numbers
 _MIN_SPLIT = 1 << 28  # numbers, a gigabyte in float32, from which on a file has blocks
 _MOST = float(np.finfo("float16").max)
 _ALIGNMENT = 64  # bytes; TensorFlow copies other arrays
@@ -146,7 +146,7 @@ def assign_rows(variable: keras.Variable, blocks: Iterable[Any]) -> None:
 def _ranges(shape):
     """Yields the first and the last row of each block."""
     count, *sizes = shape
-    rows = max(1, _BLOCK // max(1, math.prod(sizes)))
+    rows = max(1, _BLOCK_NUMBERS // max(1, math.prod(sizes)))
     for start in range(0, count, rows):
         yield start, min(start + rows, count)
 

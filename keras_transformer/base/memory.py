@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 
-LARGE = 1 << 29
+LARGE_MODEL_BYTES = 1 << 29
 """Bytes of weights from which on a process gives memory back to the system."""
 ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 """Environment variable of TensorFlow: `1` if the C library allocates its memory."""
@@ -32,12 +32,12 @@ _CGROUPS = (
 )
 
 
-def prepare(size: int) -> None:
-    """Lets a process give memory back to the system, if a model's weights take `LARGE` bytes.
+def use_system_allocator(size: int) -> None:
+    """Lets a process give memory back to the system, if its weights take `LARGE_MODEL_BYTES`.
 
     TensorFlow does so only if it has not been imported.
     """
-    if size < LARGE:
+    if size < LARGE_MODEL_BYTES:
         return
     if "tensorflow" not in sys.modules:  # It reads the variable while it is imported.
         os.environ.setdefault(ALLOCATOR, "1")
@@ -47,10 +47,10 @@ def prepare(size: int) -> None:
         pass
 
 
-def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
+def check_memory(size: int, task: str, copies: float = 1.0) -> None:
     """Prepares a process for a model's weights, and warns if the free memory may not suffice.
 
-    Does nothing for weights of less than `LARGE`.
+    Does nothing for weights of less than `LARGE_MODEL_BYTES`.
 
     Args:
         size: Bytes of the weights.
@@ -61,7 +61,7 @@ def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
         InputError: One copy of the weights is more than all memory and swap of the machine, or of
             its control group.
     """
-    if size < LARGE:
+    if size < LARGE_MODEL_BYTES:
         return
     total = total_bytes()
     if total is not None and size > total:
@@ -69,22 +69,22 @@ def expect_weights(size: int, task: str, copies: float = 1.0) -> None:
             f"{task} needs {size / 1e9:.1f} GB of memory for a copy of the weights, and there are "
             f"{total / 1e9:.1f} GB, swap included."
         )
-    prepare(size)
+    use_system_allocator(size)
     needed, free = copies * size + _SHARED, free_bytes()
     if free is not None and needed > free:
-        say(
+        print_message(
             f"{task} takes about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are "
             "free: the system may end it."
         )
 
 
 def is_large(model: Any) -> bool:
-    """Returns whether a model's weights would take `LARGE` bytes or more in float32.
+    """Returns whether a model's weights would take `LARGE_MODEL_BYTES` bytes or more in float32.
 
     Copies of weights of half precision, for a loop, are in float32. Other objects have no weights.
     """
     variables = getattr(model, "variables", ())
-    return 4 * sum(math.prod(variable.shape) for variable in variables) >= LARGE
+    return 4 * sum(math.prod(variable.shape) for variable in variables) >= LARGE_MODEL_BYTES
 
 
 def give_back() -> None:

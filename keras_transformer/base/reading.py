@@ -26,7 +26,7 @@ COMPRESSED = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard"}
 """Formats of compressed files by the endings of their names."""
 MAX_NAME_BYTES = 255
 """Limit of most file systems for the name of a file."""
-_BLOCK = 1 << 14  # bytes of a compressed file that are read at once
+_BLOCK_BYTES = 1 << 14  # bytes of a compressed file that are read at once
 _MAX_WINDOW = 1 << 31  # of Zstandard's format, as `zstd --ultra --long=31` writes it
 # Byte order marks; the longer ones begin with others.
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
@@ -166,7 +166,7 @@ class _ZstandardFile(io.RawIOBase):
 
     def _decompressed_blocks(self):
         frame = None  # A file may have several frames.
-        while block := self._file.read(_BLOCK):
+        while block := self._file.read(_BLOCK_BYTES):
             while block:
                 if frame is None or frame.eof:
                     frame = self._decompressor.decompressobj()
@@ -304,7 +304,7 @@ def check_file(path: str | os.PathLike) -> None:
 
 
 @contextlib.contextmanager
-def readable(path: str | os.PathLike, noun: str) -> Iterator[None]:
+def reading_errors(path: str | os.PathLike, noun: str) -> Iterator[None]:
     """Turns any exception while a file of a model is read into one line.
 
     Any byte of a damaged file may be wrong, so libraries and readers raise many kinds.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 from keras_transformer.base.imports import import_keras
 from keras_transformer.engine.steps.step import MARKUP
 
@@ -267,7 +267,7 @@ def load_translator(
     translator = Translator.load(options.model, **threads)
     if not LANGUAGE_FLAGS.keys().isdisjoint(values):
         for line in translator.engine.approximated_languages(*map(values.get, LANGUAGE_FLAGS)):
-            say(line)
+            print_message(line)
     return translator, values
 
 
@@ -276,10 +276,10 @@ def begin_with_model(path: str) -> None:
     from keras_transformer.engine.opening import check_exists
 
     check_exists(path)  # Keras takes seconds, and NumPy a while.
-    from keras_transformer.base.memory import prepare
+    from keras_transformer.base.memory import use_system_allocator
     from keras_transformer.runs.run_files import RunFiles
 
-    prepare(RunFiles(path).model_bytes)  # Before TensorFlow is imported
+    use_system_allocator(RunFiles(path).model_bytes)  # Before TensorFlow is imported
     import_keras()
 
 

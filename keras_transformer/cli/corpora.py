@@ -9,7 +9,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, get_args
 
-from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.errors import InputError, print_lines
 from keras_transformer.base.imports import import_keras
 from keras_transformer.base.reading import without_compression
 from keras_transformer.cli.arguments import (
@@ -77,7 +77,7 @@ def _clean(options):
     corpora = _corpora_of(options)
     with _two_passes(corpora, options.progress) as progress:
         report = clean_corpora(corpora, options.output, progress=progress, **values)
-    show(summary(report))
+    print_lines(summary(report))
     print(json.dumps(report, indent=2, ensure_ascii=False) if options.json else report["output"])
 
 

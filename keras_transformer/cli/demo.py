@@ -4,7 +4,7 @@ import os
 import pathlib
 import time
 
-from keras_transformer.base.errors import say, writing
+from keras_transformer.base.errors import print_message, writing
 from keras_transformer.base.files import OwnedFolder
 from keras_transformer.base.formats import FORMATS
 from keras_transformer.cli.dates import LOCALES, date_corpus
@@ -78,14 +78,14 @@ def _run_demo(folder, overwrite):
     train(recipe, folder / "run")
     minutes = (time.perf_counter() - start) / 60
 
-    say("evaluating on held-out dates")
+    print_message("evaluating on held-out dates")
     translator = Translator.load(folder / "run")
     translations = [translation.text for translation in translator.translate(sources)]
     num_correct = sum(
         translation == target for translation, target in zip(translations, targets, strict=True)
     )
 
-    say("exporting the SavedModel and comparing it with the trained model")
+    print_message("exporting the SavedModel and comparing it with the trained model")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
     exported = Translator.load(folder / "export").translate(list(_EXAMPLES))
     rows = [

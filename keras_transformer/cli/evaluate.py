@@ -162,11 +162,11 @@ def score_lines(
 
 def _evaluate(options):
     begin_with_model(options.model)
-    from keras_transformer.base.errors import NotSavedError, is_terminal, show
+    from keras_transformer.base.errors import NotSavedError, is_terminal, print_lines
     from keras_transformer.engine.evaluation import evaluate_model
 
     # A person waits for minutes; a program needs no line.
-    tell = {"tell": show} if is_terminal(sys.stderr) else {}
+    tell = {"tell": print_lines} if is_terminal(sys.stderr) else {}
     try:
         scores = evaluate_model(**_with_pair_file(option_values(options)), **tell)
     except NotSavedError as error:

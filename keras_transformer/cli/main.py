@@ -25,7 +25,7 @@ from keras_transformer.base.errors import (
     TrainingError,
     VerificationError,
     did_you_mean,
-    say,
+    print_message,
 )
 from keras_transformer.base.imports import LEVEL, own_stderr, silence_tensorflow
 from keras_transformer.cli.parser import Parser
@@ -197,7 +197,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_closed_streams()
     if sys.stdout is None:
-        say("stdout is closed, but the result is written there. Add >/dev/null to discard it.")
+        print_message(
+            "stdout is closed, but the result is written there. Add >/dev/null to discard it."
+        )
         return _flush(2)
     if hasattr(sys.stdout, "reconfigure"):
         # A path may have bytes that are not UTF-8; JSON writes such a byte as the same escape.
@@ -265,7 +267,7 @@ def _messages_on_stderr():
 
     class Handler(logging.Handler):
         def emit(self, record):
-            say(record.getMessage())
+            print_message(record.getMessage())
 
     logger, handler = logging.getLogger("keras_transformer"), Handler()
     level, propagate = logger.level, logger.propagate
@@ -274,7 +276,7 @@ def _messages_on_stderr():
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *index: say(message)
+            warnings.showwarning = lambda message, *index: print_message(message)
             yield
     finally:
         logger.removeHandler(handler)
@@ -290,12 +292,12 @@ def _call(options, flags):
         is_mistake, message = isinstance(error, InputError), str(error)
         if is_mistake and not isinstance(error, InvalidFileError):
             message = _with_flags(message, flags)
-        say(message)
+        print_message(message)
         return 2 if is_mistake else 1
     except OSError as error:
         return _exit_for_os_error(error)
     except KeyboardInterrupt:
-        say("interrupted")
+        print_message("interrupted")
         return 130
     return 0
 
@@ -313,12 +315,12 @@ def _exit_for_os_error(error):
     if isinstance(error, BrokenPipeError):
         return 141
     if error.errno in _NO_PATH:
-        say(f"{error.filename}: no file or folder can have this path: {error.strerror}.")
+        print_message(f"{error.filename}: no file or folder can have this path: {error.strerror}.")
         return 2
     if error.errno not in _CANNOT_WRITE:
         raise error
     subject = "cannot write" if error.filename is None else f"{error.filename}: cannot be written"
-    say(f"{subject}: {error.strerror}.")
+    print_message(f"{subject}: {error.strerror}.")
     return 2
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from keras_transformer.base.errors import say
+from keras_transformer.base.errors import print_message
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def describe(bar: Any, text: str, size: int) -> None:
 def say_beside_bar(message: object) -> None:
     """Writes a message to stderr, where a bar on the same terminal is cleared for it."""
     with tqdm.external_write_mode():
-        say(message)
+        print_message(message)
 
 
 def size_left(stream: Any) -> int | None:

@@ -127,7 +127,7 @@ def _expect_origin(options):
     )
     if isinstance(origin := training.get("start_from"), str):  # `Recipe` refuses other types.
         copies = _FULL_COPIES if training.get("lora_rank") in (None, "null") else _LORA_COPIES
-        RunFiles(expanded_path(origin)).expect_weights("training that starts from it", copies)
+        RunFiles(expanded_path(origin)).check_memory("training that starts from it", copies)
 
 
 def _import(options):

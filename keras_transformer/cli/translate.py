@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 from keras_transformer.cli.arguments import (
     ALIGNMENT,
     add_declared,
@@ -250,7 +250,7 @@ def _chat(options):
             try:
                 write_growing(conversation.reply(message), sys.stdout, rewrite=shown)
             except InputError as error:
-                say(error.message)  # Of this message only.
+                print_message(error.message)  # Of this message only.
         print(prompt, end="", flush=True)
     print("\n" if prompt else "", end="")
 

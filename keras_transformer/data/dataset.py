@@ -249,7 +249,7 @@ class LabelledDataset(ParallelDataset):
     """`ParallelDataset` of texts with `Labels`: batches `((source_ids,), label_ids)`.
 
     Both are int32; `label_ids` is `(batch, 1)` with `NO_LABEL` for a row of padding. The model
-    predicts no EOS, and only tokens of the texts count as real tokens.
+    predicts no EOS, and only tokens of the texts count as non-padding tokens.
     """
 
     _inputs = 1

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 
 _MEMORY_SHARE = 0.5  # of a device's memory, for a search: an estimate needs room
 _UNKNOWN_MEMORY = 8 * 2**30  # TensorFlow does not tell
@@ -188,7 +188,7 @@ def warn_of_wrong_sums() -> None:
     if not np.allclose(jax.jit(squares)(rows), numbers**2, rtol=1e-5):
         problem = f"JAX {jax.__version__} computes some sums of products wrong on this processor"
         advice = "To be sure, set XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type="
-        say(f"{problem}. No training here was seen to differ. {advice}")
+        print_message(f"{problem}. No training here was seen to differ. {advice}")
 
 
 def give_tensorflow(threads: int, operations: int | None = None) -> None:

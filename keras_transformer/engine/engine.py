@@ -28,7 +28,7 @@ from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_list,
     checked_texts,
-    one_for_each,
+    repeated,
     values_of_texts,
 )
 from keras_transformer.text.sentences import TextRules
@@ -131,7 +131,7 @@ class Engine:
 
     def warmup(self, *arguments: Any, **options: Any) -> int:
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
-        raise self.lacks("warmup")
+        raise self.error_of_lack("warmup")
 
     def request(self, **options: Any) -> Request:
         """Checks the options of `translate`, and returns them with the engine's defaults.
@@ -142,7 +142,7 @@ class Engine:
         values = {name: value for name, value in options.items() if value is not None}
         check("alignment", values.get("alignment", False), "True or False", bool)
         if values.get("alignment") and "align" not in self.capabilities:
-            raise self.lacks("align", "alignment")
+            raise self.error_of_lack("align", "alignment")
         self.check_fixed(values)
         alignment = values.pop("alignment", False)
         batch_size = values.pop("batch_size", self.batch_size)
@@ -221,7 +221,7 @@ class Engine:
             **options,
         )
         texts = checked_texts("texts", texts)
-        is_aligned = one_for_each("alignment", alignment, len(texts))
+        is_aligned = repeated("alignment", alignment, len(texts))
         directions = self.directions_of(texts, source_language, target_language)
         jobs, parts = self._jobs(texts, request, directions, target_prefixes, phrases)
         hypotheses = self.search(jobs, request) if jobs else []
@@ -267,7 +267,7 @@ class Engine:
                 is fixed in the export.
         """
         if "score" not in self.capabilities:
-            raise self.lacks("score")
+            raise self.error_of_lack("score")
         options |= {"length_penalty": length_penalty, "alignment": alignment}
         self.check_fixed(options, "score")
         request = self.request(batch_size=batch_size, **options)
@@ -311,7 +311,7 @@ class Engine:
             **options: Fields of `DecodingOptions`, for greedy search or with `sampling=True`.
         """
         if "stream" not in self.capabilities:
-            raise self.lacks("stream")
+            raise self.error_of_lack("stream")
         if options.get("phrases"):
             rule = "A stream has no phrases and no terms that the search forces"
             raise InputError(f"{rule}. Received: {received(options['phrases'])}.")
@@ -369,7 +369,7 @@ class Engine:
         if len(texts) == 0 and not any(isinstance(value, tuple) for value in named):
             self.check_languages(*named)
         values_by_name = [
-            one_for_each(name, value, len(texts))
+            repeated(name, value, len(texts))
             for name, value in zip(LANGUAGE_OPTIONS, named, strict=True)
         ]
         pairs, directions = list(zip(*values_by_name, strict=True)), dict[tuple, Direction]()
@@ -457,7 +457,7 @@ class Engine:
     def _jobs(self, texts, request, directions, prefixes=None, phrases=None):
         """Returns the jobs of the parts of all texts, and the indices of each text's parts."""
         sources = inputs.encoded("texts", self._tagged(texts, directions))
-        seeds = one_for_each("seed", request.options.seed, len(texts))
+        seeds = repeated("seed", request.options.seed, len(texts))
         rows = zip(sources, seeds, directions, strict=True)
         jobs = [Job(source, seed, direction=direction) for source, seed, direction in rows]
         return jobs, [[index] for index in range(len(texts))]
@@ -503,7 +503,7 @@ class Engine:
         advice = "; a run folder takes other values" if self.labels is None else ""
         self.option_rules.check(call, options, self.fixed_options, self.noun, advice)
 
-    def lacks(self, capability: Capability, option: str | None = None) -> InputError:
+    def error_of_lack(self, capability: Capability, option: str | None = None) -> InputError:
         """Returns the error for a missing capability, which the user asked for with `option`."""
         able = ", ".join(sorted(self.capabilities))
         where = "a run folder" if self.labels is None else "a model that writes text"

@@ -10,7 +10,7 @@ from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, sum_of
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.request import Request
-from keras_transformer.text.per_text import checked_list, one_for_each, seed_of_part
+from keras_transformer.text.per_text import checked_list, repeated, seed_of_part
 from keras_transformer.text.sentences import space_after
 
 
@@ -55,7 +55,7 @@ class IdsEngine(Engine):
             self.long_inputs,
             stacklevel=4,
         )
-        seeds = one_for_each("seed", request.options.seed, len(texts))
+        seeds = repeated("seed", request.options.seed, len(texts))
         prefixes = self._prefix_ids(prefixes, len(texts), request)
         phrases = inputs.phrase_ids(phrases, len(texts), self.target_tokenizer)
         jobs = []

@@ -38,7 +38,7 @@ def open_engine(
         from keras_transformer.runs.run_files import RunFiles
 
         folder = RunFiles(path)
-        folder.expect_weights("translation", copies=1.25)  # with the caches of a search
+        folder.check_memory("translation", copies=1.25)  # with the caches of a search
     if threads is not None:
         import_keras()
         give_tensorflow(threads)

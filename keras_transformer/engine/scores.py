@@ -47,7 +47,7 @@ def evaluate(
             f"Received: {len(hypotheses)} translations, {len(references)} references."
         )
     cased = bleu_and_chrf(hypotheses, references, tokenize)
-    if (sentence := doubt(cased)) is not None:
+    if (sentence := meaningless_bleu(cased)) is not None:
         warnings.warn(sentence, stacklevel=2)
     lowercase = bleu_and_chrf(hypotheses, references, tokenize, lowercase=True)
     scores = {**cased, **{f"{name}_lowercase": score for name, score in lowercase.items()}}
@@ -235,7 +235,7 @@ def _bleu(tokenize, lowercase) -> Any:
         raise InputError(message) from None
 
 
-def doubt(scores: Mapping[str, Score]) -> str | None:
+def meaningless_bleu(scores: Mapping[str, Score]) -> str | None:
     """Returns a warning if a BLEU of 0.0 says nothing about the translations, else None.
 
     If chrF, which needs no words, is above 20, the translations are not bad. Then BLEU is 0.0

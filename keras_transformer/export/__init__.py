@@ -11,7 +11,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.base.errors import VerificationError, show
+from keras_transformer.base.errors import VerificationError, print_lines
 from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.options import check_choice
 from keras_transformer.base.reading import read_lines
@@ -73,7 +73,7 @@ def export_run(
 
     check_choice("format", format, tuple(FORMATS))
     folder = RunFiles.existing(run)
-    folder.expect_weights(f"the export as {format}", copies=1.5)  # with a search's memory
+    folder.check_memory(f"the export as {format}", copies=1.5)  # with a search's memory
     # After that, because they import TensorFlow.
     from keras_transformer.base.large_variables import last_use
     from keras_transformer.engine.opening import engine_of_run
@@ -96,7 +96,9 @@ def export_run(
             search_options["shortlist"] = True
         if lacking := _lacking_options(exporter, defaults, names):
             values = ", ".join(f"{name}={value!r}" for name, value in sorted(lacking.items()))
-            show(f"The export searches without options of the run, so texts may differ: {values}")
+            print_lines(
+                f"The export searches without options of the run, so texts may differ: {values}"
+            )
     about = folder.described_origin(), folder.training_summary()
     options = {**search_options, **options}
     with last_use():

@@ -5,6 +5,7 @@ from keras_transformer.base.imports import import_keras
 
 import_keras()
 
+from keras_transformer.layers.attention import Attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock, SSRUDecoderBlock
 from keras_transformer.layers.embeddings import TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward
@@ -15,7 +16,6 @@ from keras_transformer.layers.positions import (
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
 )
-from keras_transformer.layers.recurrent_attention import Attention
 from keras_transformer.layers.ssru import SSRU, SSRUState
 
 __all__ = [

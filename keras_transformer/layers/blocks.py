@@ -216,7 +216,7 @@ class EncoderBlock(Block):
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`.
-        padding_mask: Bool `(batch, length)`, True = a real token.
+        padding_mask: Bool `(batch, length)`, True = not padding.
         attention_mask: Bool, True = may attend: `(query, key)`, `(batch, query, key)` or
             `(batch, heads, query, key)`. Two axes are never `(batch, key)`.
         training: Whether dropout is active.
@@ -289,8 +289,8 @@ class DecoderBlock(Block):
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.
         encoder_sequence: Float `(batch, source, encoder_dim)`.
-        decoder_padding_mask: Bool `(batch, target)`, True = a real token.
-        encoder_padding_mask: Bool `(batch, source)`, True = a real token.
+        decoder_padding_mask: Bool `(batch, target)`, True = not padding.
+        encoder_padding_mask: Bool `(batch, source)`, True = not padding.
         decoder_attention_mask: Bool, True = may attend: `(target, target)`,
             `(batch, target, target)` or `(batch, heads, target, target)`. Two axes are never
             `(batch, target)`.

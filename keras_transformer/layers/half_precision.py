@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 _DTYPES = ("float16", "bfloat16")
-_BLOCK = 1 << 24  # numbers of a table that are cast at once
+_BLOCK_NUMBERS = 1 << 24  # numbers of a table that are cast at once
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -89,7 +89,7 @@ def logits_of_rows(table: Any, rows: keras.KerasTensor) -> keras.KerasTensor:
     A large table of float16 is cast a block after the other.
     """
     size, columns = table.shape[0], ops.transpose(rows)
-    step = max(1, _BLOCK // table.shape[1]) if needs_cast(table, rows.dtype) else size
+    step = max(1, _BLOCK_NUMBERS // table.shape[1]) if needs_cast(table, rows.dtype) else size
     products, last = [], rows
     for start in range(0, size, step):
         block = table if step >= size else table[start : start + step]

@@ -1,6 +1,6 @@
 """Attention masks: bool, True = may attend.
 
-A padding mask is `(batch, length)`, True = a real token. An attention mask is broadcastable to
+A padding mask is `(batch, length)`, True = not padding. An attention mask is broadcastable to
 `(batch, heads, query, key)`. `None` = all is visible.
 """
 
@@ -15,7 +15,7 @@ from keras_transformer.base.impossible import NEG_INF
 
 
 def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
-    """Marks the real tokens of integer `ids` `(batch, length)`: bool of that shape."""
+    """Marks the non-padding tokens of integer `ids` `(batch, length)`: bool of that shape."""
     return ops.not_equal(ids, pad_id)
 
 

@@ -80,7 +80,7 @@ class MultiHeadAttention(Mixer):
         use_causal_mask: Whether query `i` sees the keys `0 … i` only.
         return_attention_scores: Whether to return the weights too.
         training: Whether dropout is active.
-        value_mask: Bool `(batch, key)`, True = a real token; Keras gives the mask that is
+        value_mask: Bool `(batch, key)`, True = not padding; Keras gives the mask that is
             attached to `value`.
         key_mask: Bool `(batch, key)`; Keras gives the mask that is attached to `key`.
 

@@ -14,7 +14,7 @@ POOLINGS = ("mean", "max", "attention")
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MaskedPooling(keras.layers.Layer):
-    """The mean, the largest, or a learned weighted sum of the vectors of real tokens.
+    """The mean, the largest, or a learned weighted sum of the vectors of non-padding tokens.
 
     Args:
         mode: `"mean"`, `"max"` (of each feature by itself) or `"attention"`: weights are the
@@ -22,8 +22,8 @@ class MaskedPooling(keras.layers.Layer):
 
     Call arguments:
         inputs: Float `(batch, length, features)`.
-        padding_mask: Bool `(batch, length)`, True = a real token; by default all are. Padding has
-            no effect; without a real token the result is 0.
+        padding_mask: Bool `(batch, length)`, True = not padding; by default all are. Padding has
+            no effect; without a non-padding token the result is 0.
         mask, inputs_mask: Bool `(batch, length)`: one of these is the mask that Keras attached to
             `inputs`.
 

@@ -10,9 +10,9 @@ from keras_transformer.layers.kv_cache import Past, of_parents
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.projection import Dense, check_sequence
 
-_BLOCK = 16
+_BLOCK_POSITIONS = 16
 _LEVELS = 5
-LONGEST = _BLOCK**_LEVELS
+LONGEST = _BLOCK_POSITIONS**_LEVELS
 """The largest number of positions of a sequence: a million."""
 
 
@@ -177,19 +177,19 @@ def scan(
 def _scan(forget, gated_inputs, levels):
     batch, length, width = ops.shape(gated_inputs)
     # A traced length is not compared: a condition would go into the graph.
-    is_short = isinstance(length, int) and length <= _BLOCK
-    blocks = -(-length // _BLOCK)
-    padding = ((0, 0), (0, blocks * _BLOCK - length), (0, 0))
-    shape = (batch, blocks, _BLOCK, width)
+    is_short = isinstance(length, int) and length <= _BLOCK_POSITIONS
+    blocks = -(-length // _BLOCK_POSITIONS)
+    padding = ((0, 0), (0, blocks * _BLOCK_POSITIONS - length), (0, 0))
+    shape = (batch, blocks, _BLOCK_POSITIONS, width)
     forget = ops.reshape(ops.pad(forget, padding), shape)
     gated_inputs = ops.reshape(ops.pad(gated_inputs, padding), shape)
-    forget, gated_inputs = _doubled(forget, gated_inputs, 2, _BLOCK)
+    forget, gated_inputs = _doubled(forget, gated_inputs, 2, _BLOCK_POSITIONS)
     if levels > 1 and not is_short:
         cells = _scan(
             forget[:, :, -1], gated_inputs[:, :, -1], levels - 1
         )  # --> [batch, blocks, width]
         gated_inputs = gated_inputs + forget * ops.expand_dims(_moved(cells, 1, axis=1), 2)
-    return ops.reshape(gated_inputs, (batch, blocks * _BLOCK, width))[:, :length]
+    return ops.reshape(gated_inputs, (batch, blocks * _BLOCK_POSITIONS, width))[:, :length]
 
 
 def _doubled(forget, gated_inputs, axis, length):

@@ -18,7 +18,7 @@ class Memory(NamedTuple):
     Attributes:
         key: Float `(batch, source, features)`, projected for the attention's score.
         value: Float `(batch, source, model_dim)`.
-        mask: Bool `(batch, 1, source)`, True = a real token.
+        mask: Bool `(batch, 1, source)`, True = not padding.
     """
 
     key: keras.KerasTensor

@@ -102,7 +102,7 @@ class Encoder(Stack):
 
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, embedded tokens.
-        padding_mask: Bool `(batch, source)`, True = a real token.
+        padding_mask: Bool `(batch, source)`, True = not padding.
         training: Whether dropout is active.
         attention_mask: Bool, True = may attend; see `EncoderBlock`.
 
@@ -140,8 +140,8 @@ class Decoder(Stack):
     Call arguments:
         inputs: Float `(batch, target, model_dim)`, embedded tokens.
         encoder_sequence: Float `(batch, source, model_dim)`, or None without an encoder.
-        decoder_padding_mask: Bool `(batch, target)`, True = a real token.
-        encoder_padding_mask: Bool `(batch, source)`, True = a real token.
+        decoder_padding_mask: Bool `(batch, target)`, True = not padding.
+        encoder_padding_mask: Bool `(batch, source)`, True = not padding.
         training: Whether dropout is active.
         return_attention_scores: Whether to return the attention to the encoder too.
 
@@ -260,7 +260,7 @@ class TurnEncoder(LayerOfConfig):
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, encoded tokens.
         turn: Int32 `(batch, source)`, of `turn_numbers`.
-        padding_mask: Bool `(batch, source)`, True = a real token.
+        padding_mask: Bool `(batch, source)`, True = not padding.
         training: Whether dropout is active.
 
     Returns:

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from keras_transformer.base.files import write_whole
-from keras_transformer.base.reading import readable
+from keras_transformer.base.reading import reading_errors
 
 Rows = list[dict[str, float]]
 
@@ -31,7 +31,7 @@ def read_history(path: pathlib.Path) -> Rows:
     if not path.exists():
         return []
     rows: Rows = []
-    with readable(path, "the history of a training"):
+    with reading_errors(path, "the history of a training"):
         text = path.read_text(encoding="utf-8")
         for epoch, row in enumerate(csv.DictReader(io.StringIO(text)), start=1):
             if None in row or None in row.values():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from keras_transformer.base.errors import InputError
 from keras_transformer.base.files import replaced_file
-from keras_transformer.base.reading import check_file, readable
+from keras_transformer.base.reading import check_file, reading_errors
 
 _WEIGHTS = "model.weights.h5"  # Keras' name of the file of weights
 _WEIGHTS_START = 512  # A file of HDF5 may begin there: at 0, or a power of two from 512 on.
@@ -41,7 +41,7 @@ def load_model(path: str | os.PathLike, compile: bool):
     from keras_transformer.base.large_variables import values_follow
     from keras_transformer.models import KINDS
 
-    with readable(path, "a Keras model"), _in_place(path) as model_path, values_follow():
+    with reading_errors(path, "a Keras model"), _in_place(path) as model_path, values_follow():
         model = keras.saving.load_model(model_path, compile=compile, safe_mode=True)
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())

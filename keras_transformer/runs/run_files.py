@@ -20,13 +20,13 @@ from keras_transformer.base.files import (
     write_whole,
 )
 from keras_transformer.base.formats import FORMATS
-from keras_transformer.base.memory import expect_weights
+from keras_transformer.base.memory import check_memory
 from keras_transformer.base.options import parse_options
 from keras_transformer.base.reading import (
     escape_field,
     iterate_lines,
     read_json,
-    readable,
+    reading_errors,
     unescape_field,
 )
 from keras_transformer.runs import names
@@ -155,9 +155,9 @@ class RunFiles:
         """Bytes that the best model's weights take in memory; 0 if there is none."""
         return weight_bytes(self.model_file)
 
-    def expect_weights(self, task: str, copies: float = 1.0) -> None:
-        """Prepares this process for the run's model; see `memory.expect_weights`."""
-        expect_weights(self.model_bytes, f"{self.path}: {task}", copies)
+    def check_memory(self, task: str, copies: float = 1.0) -> None:
+        """Prepares this process for the run's model; see `memory.check_memory`."""
+        check_memory(self.model_bytes, f"{self.path}: {task}", copies)
 
     def model(self):
         """Returns the best model.
@@ -208,14 +208,14 @@ class RunFiles:
 
         The texts have their names in the recipe, without folders of this machine.
         """
-        with readable(self.recipe_file, "a recipe"):
+        with reading_errors(self.recipe_file, "a recipe"):
             names = self._training_files()
         about: dict[str, Any] = {"training_texts": names}
         if licence := self.origin().get("licence"):
             about["licence"] = licence
         if not (metrics := self.metrics()):
             return about
-        with readable(self.metrics_file, "the metrics of a training"):
+        with reading_errors(self.metrics_file, "the metrics of a training"):
             average, measure = metrics.get("average") or {}, {}
             bleu = average.get("val_bleu", metrics.get("best_validation_bleu"))
             if bleu is not None:
@@ -446,7 +446,7 @@ class RunFiles:
 
     def digests(self) -> dict[str, dict[str, str]]:
         """Returns the SHA-256 checksums of the texts that the run started with."""
-        with readable(self.digests_file, "checksums of the texts"):
+        with reading_errors(self.digests_file, "checksums of the texts"):
             digests = json.loads(self.digests_file.read_bytes())
             digests = {part: {**sides} for part, sides in digests.items()}
         return digests

@@ -23,7 +23,7 @@ def values_of_texts(value: Any) -> Any:
     return value if is_one or not isinstance(value, Iterable) else tuple(value)
 
 
-def one_for_each(name: str, value: Any, count: int) -> list:
+def repeated(name: str, value: Any, count: int) -> list:
     """Returns a list of `count` values, from one value or from a tuple of `count` values."""
     if not isinstance(value, tuple):
         return [value] * count

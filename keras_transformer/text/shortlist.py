@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_transformer.base.files import write_whole
 from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.base.reading import readable
+from keras_transformer.base.reading import reading_errors
 
 LIST_SIZES = (256, 512, 1024, 2048, 4096)
 """Sizes that the candidates of a batch are padded to; larger ones to further powers of two."""
@@ -91,7 +91,7 @@ class Shortlist:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Shortlist":
         """Reads a file; raises `InputError` if it is missing or not a shortlist."""
-        with readable(path, "a shortlist, one array of integers"):
+        with reading_errors(path, "a shortlist, one array of integers"):
             return cls.from_bytes(pathlib.Path(path).read_bytes())
 
     @classmethod

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.base.errors import TrainingError, show
+from keras_transformer.base.errors import TrainingError, print_lines
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.training.checkpoints import save_checkpoint, save_without_optimizer
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
@@ -127,7 +127,7 @@ class Compilation(RunCallback):
         index = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
         rows, length = shape
         line = f"compiling {noun} {index}: {rows} sentences of up to {length} tokens"
-        show(f"\n{line}" if is_below_a_bar else line)
+        print_lines(f"\n{line}" if is_below_a_bar else line)
 
 
 class AveragedValidation(keras.callbacks.Callback):
@@ -142,7 +142,7 @@ class AveragedValidation(keras.callbacks.Callback):
 
 
 class Throughput(RunCallback):
-    """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
+    """Adds learning rate, gradient norm, seconds and tokens per second to the epoch's logs.
 
     Learning rate and norm are the last step's. The throughput does not include validation.
     """
@@ -189,7 +189,7 @@ class SampleTranslations(RunCallback):
             lines += [f"  source:      {source}", f"  reference:   {reference}"]
             lines += [f"  translation: {translation}"]
         text = "\n".join(lines)
-        show("\n" + text)
+        print_lines("\n" + text)
         self.run.folder.add_samples(text)
 
 
@@ -199,7 +199,7 @@ class EpochLine(RunCallback):
     def on_epoch_end(self, epoch, logs=None):
         fields = self.model.config.to_dict()
         has_dropout = any(rate for name, rate in fields.items() if "dropout" in name)
-        show(
+        print_lines(
             f"epoch {epoch + 1}/{self.params['epochs']}: loss {logs['loss']:.4f}, "
             f"val_loss {logs['val_loss']:.4f}, accuracy {logs['token_accuracy']:.4f} in training"
             f"{' with dropout' if has_dropout else ''}, {logs['val_token_accuracy']:.4f} in "
@@ -223,7 +223,7 @@ class StartLine(RunCallback):
         callbacks = [self._compilation]
         logs = self.model.evaluate(dataset, verbose=0, return_dict=True, callbacks=callbacks)
         loss, accuracy = logs["loss"], logs["token_accuracy"]
-        show(f"before training: val_loss {loss:.4f}, accuracy {accuracy:.4f} in validation")
+        print_lines(f"before training: val_loss {loss:.4f}, accuracy {accuracy:.4f} in validation")
 
 
 class CommitEpoch(RunCallback):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.errors import InputError, print_lines
 from keras_transformer.base.large_variables import assign_each, values_follow
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.runs.run_files import RunFiles
@@ -58,7 +58,7 @@ def last_checkpoint(
                 model = load_model(file, compile=True)
             return model, epoch
         except InputError as error:
-            show(f"{error} Trying the previous checkpoint.")
+            print_lines(f"{error} Trying the previous checkpoint.")
     if epochs:
         raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
     return None

@@ -6,7 +6,7 @@ import sys
 
 import keras
 
-from keras_transformer.base.errors import is_terminal, show
+from keras_transformer.base.errors import is_terminal, print_lines
 from keras_transformer.base.memory import giving_back, is_large
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.scores import check_tokenizer
@@ -89,7 +89,7 @@ def _saying_how_to_resume(run):
         saved, epochs = run.folder.checkpoint_epochs(), run.recipe.training.epochs
         state = f"{saved[-1] if saved else 0} of {epochs} epochs are saved"
         advice = "To continue, give the same command with --resume"
-        show(f"\n{run.folder.path}: stopped; {state}. {advice}.")
+        print_lines(f"\n{run.folder.path}: stopped; {state}. {advice}.")
         raise
 
 
@@ -100,7 +100,7 @@ def fit(run: Run) -> None:
         reason = f"{start} of {epochs} epochs are trained"
         if run.has_stopped():
             reason += " and `training.early_stopping_patience` is over"
-        show(
+        print_lines(
             f"{run.folder.path}: nothing was left to train: {reason}. To train longer, give "
             "a larger number: --set training.epochs=N"
         )

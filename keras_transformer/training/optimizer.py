@@ -65,7 +65,7 @@ def warmup_advice(training: TrainingSection, steps: int) -> str | None:
 
 
 # The name in checkpoints.
-@keras.saving.register_keras_serializable(package="keras_transformer", name="MeasuredAdam")
+@keras.saving.register_keras_serializable(package="keras_transformer", name="AdamWithGradientNorm")
 class AdamWithGradientNorm(keras.optimizers.Adam):
     """Keras' Adam that measures the norm of its gradients, and averages weights after each step.
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.errors import InputError, print_lines
 from keras_transformer.base.options import received
 from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.device import DevicePlan
@@ -143,27 +143,27 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
     datasets, reports = corpus.datasets(tokenizers, host)
     digests = corpus.digests
     for part, report in reports.items():
-        show(f"{part}: {report}")
+        print_lines(f"{part}: {report}")
     if recipe.translates_sentences:
         rules = corpus.kinds_of_sources.text_rules
         if recipe.data.noise.upper_case:  # The model learns to read capitals.
             rules = rules._replace(keep_case=False)
         recipe = recipe.with_text_rules(rules)
         if check_replaceable is not None:  # The run of a resumed training has its rules.
-            show(f"train: {corpus.kinds_of_sources}")
+            print_lines(f"train: {corpus.kinds_of_sources}")
     elif chosen := recipe.decoding.text_rules.to_manifest():
         rule = f"`decoding.{next(iter(chosen))}` needs a model that translates sentences"
         raise InputError(f"{rule}. Received: model.kind={recipe.kind}.")
     dataset = datasets["train"]
-    show(
+    print_lines(
         f"{dataset.steps_per_epoch} steps per epoch, shapes {dataset.shapes}, "
-        f"{dataset.real_token_share:.1%} real tokens"
+        f"{dataset.real_token_share:.1%} non-padding tokens"
     )
     training = recipe.training
     steps = dataset.steps_per_epoch // training.accumulation_steps * training.epochs
     training = training.with_schedule(steps)
     if (advice := warmup_advice(training, steps)) is not None:
-        show(advice)
+        print_lines(advice)
     named_pairs = corpus.first_validation_pairs()
     names, validation = map(list, zip(*named_pairs, strict=True))
     directions = corpus.directions("validation", tokenizers)

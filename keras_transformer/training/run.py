@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.base.errors import show
+from keras_transformer.base.errors import print_lines
 from keras_transformer.base.formats import LEARN_SHORTLIST, load
 from keras_transformer.base.large_variables import assign_each, values_follow
 from keras_transformer.engine import Engine
 from keras_transformer.engine.device import DevicePlan, device_plan, warn_of_wrong_sums
-from keras_transformer.engine.scores import bleu_and_chrf, doubt, tokenizer_of
+from keras_transformer.engine.scores import bleu_and_chrf, meaningless_bleu, tokenizer_of
 from keras_transformer.models import model_of
 from keras_transformer.runs.history import averaged_epochs, best_row, measure
 from keras_transformer.runs.model_file import load_model
@@ -85,7 +85,7 @@ class Run:
             if trainable_count == self.model.count_params()
             else f", {trainable_count:,} of them trained"
         )
-        show(f"{self.model.count_params():,} parameters{part}")
+        print_lines(f"{self.model.count_params():,} parameters{part}")
         if self.is_resumed:
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
@@ -110,7 +110,7 @@ class Run:
         if folder.shortlist_file.exists():
             return
         if self.recipe.training.shortlist:
-            show("making the shortlist")
+            print_lines("making the shortlist")
             shortlist = load(LEARN_SHORTLIST)(self.datasets["train"].pairs, *self.tokenizers)
             shortlist.save(folder.shortlist_file)
         elif not self.is_resumed and (origin := origin_of(self.recipe)) is not None:
@@ -204,9 +204,9 @@ class Run:
             hypotheses, references_of_name = zip(*named_pairs, strict=True)
             scores = bleu_and_chrf(hypotheses, references_of_name, self.recipe.data.bleu_tokenizer)
             measures |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
-            if not self._has_doubted and (sentence := doubt(scores)) is not None:
+            if not self._has_doubted and (sentence := meaningless_bleu(scores)) is not None:
                 self._has_doubted = True
-                show(sentence)
+                print_lines(sentence)
         return measures
 
     def validate_corpora(self) -> dict[str, float]:
@@ -295,7 +295,7 @@ class Run:
             "pairs": {part: _counts(report) for part, report in self._prepared.reports.items()},
         }
         self.folder.write_metrics(report)
-        show(self._kept(best))
+        print_lines(self._kept(best))
 
     def _kept(self, best):
         """Returns a line about the epoch that the best model is of, or the averaged epochs."""

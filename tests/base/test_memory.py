@@ -89,7 +89,7 @@ def test_free_swap_is_free_memory(machine):
 def test_a_system_that_does_not_tell_its_memory_warns_of_nothing(monkeypatch, capsys):
     monkeypatch.setattr(memory, "_read", lambda path: "")
     assert memory.free_bytes() is None and memory.total_bytes() is None
-    memory.expect_weights(10**13, "the import")
+    memory.check_memory(10**13, "the import")
     assert capsys.readouterr().err == ""
 
 
@@ -97,7 +97,7 @@ def test_a_system_that_does_not_tell_its_memory_warns_of_nothing(monkeypatch, ca
 def test_a_lack_of_memory_is_one_line_with_both_numbers(machine, capsys, size, is_told):
     # 3.5 GB hold 1.9 GB beside the 1.6 GB of any model; 0.4 GB is no large model.
     machine(int(3.5 * GIGABYTE) if size > 1 else 0)
-    memory.expect_weights(int(size * GIGABYTE), "runs/nllb: the translation")
+    memory.check_memory(int(size * GIGABYTE), "runs/nllb: the translation")
     line = (
         "keras-transformer: runs/nllb: the translation takes about 3.7 GB of memory, and 3.5 GB "
         "are free: the system may end it.\n"
@@ -131,22 +131,22 @@ def test_weights_that_no_memory_of_the_machine_holds_are_refused(
             match="runs/nllb: the import needs 2.0 GB .* weights, and there are 1.9 GB, swap",
         )
     ):
-        memory.expect_weights(2 * GIGABYTE, "runs/nllb: the import")
+        memory.check_memory(2 * GIGABYTE, "runs/nllb: the import")
 
 
 def test_copies_of_the_weights_count(machine, capsys):
     machine(4 * GIGABYTE)
-    memory.expect_weights(2 * GIGABYTE, "the export", copies=1.5)
+    memory.check_memory(2 * GIGABYTE, "the export", copies=1.5)
     assert "takes about 4.6 GB" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "size, is_imported, chosen, expected",
     [
-        (memory.LARGE, False, None, "1"),
-        (memory.LARGE - 1, False, None, None),
-        (memory.LARGE, True, None, None),  # too late
-        (memory.LARGE, False, "0", "0"),  # the user's choice
+        (memory.LARGE_MODEL_BYTES, False, None, "1"),
+        (memory.LARGE_MODEL_BYTES - 1, False, None, None),
+        (memory.LARGE_MODEL_BYTES, True, None, None),  # too late
+        (memory.LARGE_MODEL_BYTES, False, "0", "0"),  # the user's choice
     ],
 )
 def test_tensorflow_is_told_before_its_import_to_give_memory_back(
@@ -158,7 +158,7 @@ def test_tensorflow_is_told_before_its_import_to_give_memory_back(
         monkeypatch.setenv(memory.ALLOCATOR, chosen)
     with monkeypatch.context() as patch:  # Without modules pytest cannot report a failure.
         patch.setattr(sys, "modules", {"tensorflow": None} if is_imported else {})
-        memory.expect_weights(size, "a test")
+        memory.check_memory(size, "a test")
         received = os.environ.pop(memory.ALLOCATOR, None)
     assert received == expected
 
@@ -167,9 +167,9 @@ def test_tensorflow_is_told_before_its_import_to_give_memory_back(
 def test_a_model_is_large_by_the_bytes_of_its_weights_in_float32(monkeypatch, dtype):
     model = keras.Sequential([keras.layers.Dense(3, dtype=dtype)])
     model.build((None, 5))
-    monkeypatch.setattr(memory, "LARGE", 18 * 4)
+    monkeypatch.setattr(memory, "LARGE_MODEL_BYTES", 18 * 4)
     assert memory.is_large(model)
-    monkeypatch.setattr(memory, "LARGE", 18 * 4 + 1)
+    monkeypatch.setattr(memory, "LARGE_MODEL_BYTES", 18 * 4 + 1)
     assert not memory.is_large(model)
     assert not memory.is_large(object())
 
@@ -200,7 +200,7 @@ class Watch:
             os._exit(0)
 
 sys.meta_path.insert(0, Watch())
-memory.LARGE = 1
+memory.LARGE_MODEL_BYTES = 1
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -254,7 +254,7 @@ COMMAND = """
 import sys
 from keras_transformer.base import memory
 from keras_transformer.cli.main import main
-memory.LARGE = 1
+memory.LARGE_MODEL_BYTES = 1
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -1,4 +1,4 @@
-"""Each trainer trains, and what is counted is the real tokens of its batches."""
+"""Each trainer trains, and what is counted is the non-padding tokens of its batches."""
 
 import numpy as np
 import pytest

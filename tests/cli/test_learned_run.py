@@ -62,7 +62,7 @@ def test_progress_goes_to_stderr_and_the_result_to_stdout(learned):
     figures = r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+ in training(?: with dropout)?, "
     figures += r"[\d.]+ in validation, [\d,]+ tokens/s, [\d.]+ s$"
     assert re.search(figures, epoch)
-    assert "\b" not in stderr and "step" not in stderr.split("real tokens")[1]
+    assert "\b" not in stderr and "step" not in stderr.split("non-padding tokens")[1]
 
 
 def test_32_real_pairs_are_learned_by_heart_and_translated_exactly(learned, capsys, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_large_model_is_searched_with_few_hypotheses_at_once(monkeypatch, opti
     tokenizer = Tokenizer.train_from_texts(["a man runs.", "two dogs sit."] * 9, vocabulary_size=20)
     model = Transformer(TransformerConfig(20, **fields))
     assert ModelEngine(model, tokenizer).plan is device_plan()
-    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "LARGE_MODEL_BYTES", 1)
     engine = ModelEngine(model, tokenizer, plan=None)
     assert engine.plan is LARGE_MODEL_ON_CPU
     assert engine._rows(engine.request(**options), 1000) == rows

@@ -174,7 +174,7 @@ def test_a_table_is_one_array_where_a_layer_of_keras_has_it(tmp_path):
 )
 def test_a_large_table_is_stored_in_blocks_of_rows(monkeypatch, rows, dtype):
     monkeypatch.setattr(large_variables, "_MIN_SPLIT", 1)
-    monkeypatch.setattr(large_variables, "_BLOCK", rows * WIDTH)
+    monkeypatch.setattr(large_variables, "_BLOCK_NUMBERS", rows * WIDTH)
     saved, loaded = (
         TokenEmbedding(VOCABULARY, WIDTH, output_bias=True, dtype=dtype) for _ in range(2)
     )
@@ -332,7 +332,7 @@ def test_training_with_lora_keeps_the_table(rng):
 )
 def test_a_file_has_the_changed_table_in_blocks_of_rows(monkeypatch, tmp_path, rng, changes, rows):
     monkeypatch.setattr(large_variables, "_MIN_SPLIT", 1)
-    monkeypatch.setattr(large_variables, "_BLOCK", rows * WIDTH)
+    monkeypatch.setattr(large_variables, "_BLOCK_NUMBERS", rows * WIDTH)
     ids = keras.Input((None,), dtype="int32")
     layer = TokenEmbedding(VOCABULARY, WIDTH, output_bias=True, name="table")
     model = keras.Model(ids, layer.project(layer(ids)))

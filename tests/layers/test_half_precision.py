@@ -66,7 +66,7 @@ def test_a_model_that_is_trained_takes_the_numbers_of_half_precision(rng):
 def test_an_embedding_looks_up_and_projects_in_float32(
     output_bias, rows_of_a_block, monkeypatch, rng
 ):
-    monkeypatch.setattr(half_precision, "_BLOCK", rows_of_a_block * WIDTH)
+    monkeypatch.setattr(half_precision, "_BLOCK_NUMBERS", rows_of_a_block * WIDTH)
     half = TokenEmbedding(OUTPUTS, WIDTH, output_bias, dtype=HalfPrecisionWeights())
     full = TokenEmbedding(OUTPUTS, WIDTH, output_bias)
     for layer in (half, full):
@@ -122,7 +122,7 @@ def calls(monkeypatch):
 
 
 def test_a_block_of_a_table_is_cast_after_the_product_before_it(calls, monkeypatch, rng):
-    monkeypatch.setattr(half_precision, "_BLOCK", 2 * WIDTH)
+    monkeypatch.setattr(half_precision, "_BLOCK_NUMBERS", 2 * WIDTH)
     table = ops.convert_to_tensor(rng.normal(size=(5, WIDTH)).astype("float16"))
     rows = ops.convert_to_tensor(rng.normal(size=(ROWS, WIDTH)).astype("float32"))
     products = float64(logits_of_rows(table, rows))

@@ -91,7 +91,7 @@ def test_far_positions_and_long_sums_are_computed_in_float32(name, dtype, monkey
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_large_scores_of_recurrent_attention_stay_numbers(rng, dtype):
+def test_large_scores_of_attention_stay_numbers(rng, dtype):
     query, value = 200 * rng.normal(size=(3, 4, 6)), rng.normal(size=(3, 5, 6))
     outputs = layers.Attention("dot", dtype=dtype)(query, value, 200 * value)
     assert np.isfinite(float64(outputs)).all()

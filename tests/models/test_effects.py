@@ -110,7 +110,7 @@ def inputs_of(model):
 
 
 def close(outputs, expected, ids, tolerance=2e-5):
-    """Equal at real tokens; a classifier has one output."""
+    """Equal at non-padding tokens; a classifier has one output."""
     expected, real = float64(expected), ids != 0 if outputs.shape[1] > 1 else np.s_[:]
     np.testing.assert_allclose(
         float64(outputs)[real], expected[real], atol=tolerance * np.abs(expected).max(), rtol=0

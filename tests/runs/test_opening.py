@@ -59,7 +59,7 @@ def test_a_run_is_prepared_for_before_keras_is_imported(tmp_path, monkeypatch):
     (tmp_path / "recipe.yaml").write_text("decoding: {}")
     (tmp_path / "model.keras").write_bytes(bytes(77))
     events = []
-    monkeypatch.setattr(run_files, "expect_weights", lambda *a: events.append(a[:2]))
+    monkeypatch.setattr(run_files, "check_memory", lambda *a: events.append(a[:2]))
     monkeypatch.setattr(opening, "import_keras", lambda: events.append("keras"))
     monkeypatch.setattr(opening, "give_tensorflow", lambda threads: events.append(threads))
     with pytest.raises(InputError):

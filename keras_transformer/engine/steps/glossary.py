@@ -272,7 +272,7 @@ def _annotates_terms(engine, glossary_by):
     if "phrases" in engine.capabilities:
         return False
     if glossary_by is not None:
-        raise engine.lacks("phrases", "glossary_by")
+        raise engine.error_of_lack("phrases", "glossary_by")
     raise InputError("`glossary` needs a run folder, or a model trained with `data.glossary`.")
 
 

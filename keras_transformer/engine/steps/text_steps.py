@@ -16,7 +16,7 @@ from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_phrases,
     checked_texts,
-    one_for_each,
+    repeated,
     seed_of_part,
     values_of_texts,
 )
@@ -120,7 +120,7 @@ class TextsInSteps:
 
             return call
 
-        languages = [one_for_each(name, options.get(name), len(texts)) for name in LANGUAGE_OPTIONS]
+        languages = [repeated(name, options.get(name), len(texts)) for name in LANGUAGE_OPTIONS]
         parts = list(map(checked(step.before), texts, *languages))
         if options.get("phrases"):
             _keep_whole(step, parts, texts, languages, options["phrases"])
@@ -281,7 +281,7 @@ def options_of_parts(
     if len(indices) == count and [*indices] == [*range(count)]:
         return options
     values_by_name = {
-        name: one_for_each(name, tuple(options[name]), count)
+        name: repeated(name, tuple(options[name]), count)
         for name in PER_TEXT
         if isinstance(options.get(name), (list, tuple))
     }

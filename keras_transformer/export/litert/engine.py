@@ -189,7 +189,7 @@ class LiteRTEngine(IdsEngine):
         """Returns the interpreters that compute a number of sentences."""
         # Two halves of a batch, each on one thread, take less time than one batch on two threads.
         # Each interpreter brings all weights into a layout of its own.
-        is_large = len(self._content) >= memory.LARGE // 2
+        is_large = len(self._content) >= memory.LARGE_MODEL_BYTES // 2
         at_once = 1 if is_large else max(1, min(request.threads, num_rows // _LEAST_ROWS))
         return self._interpreters_of(at_once, request.threads // at_once)
 

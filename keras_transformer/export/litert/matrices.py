@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-_BLOCK = 1 << 22  # numbers
+_BLOCK_NUMBERS = 1 << 22  # numbers
 
 
 class Matrix:
@@ -41,7 +41,7 @@ class Matrix:
 
     def rows(self) -> Iterator[np.ndarray]:
         """Yields consecutive rows, some at a time."""
-        count = max(1, _BLOCK // max(1, self.shape[1]))
+        count = max(1, _BLOCK_NUMBERS // max(1, self.shape[1]))
         for block in self._read():
             for start in range(0, len(block), count):
                 yield np.asarray(block[start : start + count], self.dtype)

@@ -26,7 +26,7 @@ from keras_transformer.base.large_variables import row_blocks, zeros_without_mem
 from keras_transformer.export.litert.file import MATRIX
 from keras_transformer.export.litert.matrices import Matrix
 
-LARGE = 1 << 16
+MIN_CAPTURED = 1 << 16
 """Least size of a large matrix; see `weight`."""
 _captured: weakref.WeakValueDictionary[tuple, tf.Tensor] = weakref.WeakValueDictionary()
 
@@ -50,7 +50,7 @@ def weight(matrix: Matrix):
     matrix, and `file.convert` makes the matrix a constant again.
     """
     with tf.init_scope():
-        values = matrix.array() if matrix.size < LARGE else None
+        values = matrix.array() if matrix.size < MIN_CAPTURED else None
     if values is not None:
         return tf.constant(values)
     with tf.init_scope():

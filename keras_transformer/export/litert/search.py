@@ -1,9 +1,10 @@
 """Greedy and beam search as LiteRT runs them: two loops, one inside the other.
 
 `WHILE` copies its whole state at each iteration, and most of the state would be the keys and values
-of past tokens. So the inner loop takes `_BLOCK` steps in which the past is an invariant, which is
-not copied. New keys and values go to a small recent part. The outer loop appends the recent part to
-the past: it grows with the translation, and no size depends on the longest possible translation.
+of past tokens. So the inner loop takes `_BLOCK_STEPS` steps in which the past is an invariant,
+which is not copied. New keys and values go to a small recent part. The outer loop appends the
+recent part to the past: it grows with the translation, and no size depends on the longest possible
+translation.
 
 A step chooses tokens as `decoding`'s greedy and beam search do, without their options, in LiteRT's
 operations. Gathers by sentence are one operation (`batch_dims`) that needs no size. Only a product
@@ -40,7 +41,7 @@ from keras_transformer.export.litert.model import (
 )
 from keras_transformer.layers.positions import position_table
 
-_BLOCK = 8
+_BLOCK_STEPS = 8
 _LOWEST = tf.float32.min / 2  # Half, because its sum with a score is finite.
 
 
@@ -129,9 +130,9 @@ class LiteRTSearch:
         beams, limits = self.options.beam_size, strategy.limits
         # The batch's size comes from an input: sizes computed from shapes would be dynamic.
         zero = tf.cast(tf.minimum(limits, 0), tf.float32)  # --> [batch, 1]
-        hidden = tf.expand_dims(zero, 2) + tf.fill((1, beams, _BLOCK * beams), HIDDEN)
+        hidden = tf.expand_dims(zero, 2) + tf.fill((1, beams, _BLOCK_STEPS * beams), HIDDEN)
         mixers = [
-            search_mixer(block.token_mixer, zero, beams, _BLOCK)
+            search_mixer(block.token_mixer, zero, beams, _BLOCK_STEPS)
             for block in self.model.decoder.blocks
         ]
         pasts, past_shapes = zip(*(mixer.start() for mixer in mixers), strict=True)
@@ -146,7 +147,7 @@ class LiteRTSearch:
             mixed = [mixer.begin_block(past) for mixer, past in zip(mixers, pasts, strict=True)]
             start = StepState(outer.position, first, outer.choice, mixed, hidden, outer.past_bias)
             inner = _while(
-                lambda inner: unfinished(inner) & (inner.index < _BLOCK),
+                lambda inner: unfinished(inner) & (inner.index < _BLOCK_STEPS),
                 lambda inner: self._advance(strategy, logits, mixers, pasts, source, inner),
                 start,
             )
@@ -208,7 +209,7 @@ class LiteRTSearch:
         """Returns the biases of the recent steps and of the past, `(batch, 1, beams, entries)`."""
         beams, config = self.options.beam_size, self.model.config
         # The step of each entry; the past begins with a hidden step.
-        recent_steps = state.position - state.index + tf.range(_BLOCK * beams) // beams
+        recent_steps = state.position - state.index + tf.range(_BLOCK_STEPS * beams) // beams
         past_steps = tf.range(tf.shape(state.past_bias)[2]) // beams - 1
         query_step = tf.reshape(state.position, (1,))
         return [

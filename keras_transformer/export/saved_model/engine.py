@@ -127,10 +127,10 @@ class SavedModelEngine(Engine):
             self._check_signature("beam", f"n_best={n_best}")
         return "beam" if "beam" in self._signatures else "serving_default"
 
-    def lacks(self, capability, option=None):
+    def error_of_lack(self, capability, option=None):
         if capability in ("score", "align"):
             return self._lacks_signature(capability, f"`{option or capability}`")
-        return super().lacks(capability, option)
+        return super().error_of_lack(capability, option)
 
     def _check_signature(self, signature, option):
         if signature not in self._signatures:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 from keras_transformer.base.files import (
     check_writable,
     final_name,
@@ -133,7 +133,7 @@ def _keep(folder, job, rows):
         notes = [note for note in row.get("notes", ()) if note not in said]
         said.update(notes)
         for message in [*notes, *row["messages"]]:
-            say(message)
+            print_message(message)
         if row["error"]:
             raise InputError(row["error"])
         _write_job(folder, job)
@@ -143,7 +143,7 @@ def _keep(folder, job, rows):
         lines += row["count"]
         if (now := time.monotonic()) - reported > _REPORT_SECONDS:
             reported = now
-            say(f"{lines} lines, {lines / (now - started):.0f} per second")
+            print_message(f"{lines} lines, {lines / (now - started):.0f} per second")
     return lines
 
 

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 
 
 class Line(NamedTuple):
@@ -29,7 +29,7 @@ def translated_lines(
     function: Callable[[list[Line]], Sequence],
     lines: list[Line],
     name: str,
-    tell: Callable[[str], object] = say,
+    tell: Callable[[str], object] = print_message,
 ) -> Iterator[tuple[list[Line], Sequence]]:
     """Yields the lines up to the line at fault with their results, then raises its error.
 

@@ -13,7 +13,7 @@ from keras_transformer.text.charsets import codec_of
 FORBIDDEN = f"\U0010fffd{secrets.token_hex(8)}\U0010fffd"
 """Replaces a character that XML forbids; random, so that no text has it."""
 
-_BLOCK = 1 << 16  # bytes that are decoded at once
+_BLOCK_BYTES = 1 << 16  # bytes that are decoded at once
 # UTF-32's byte order mark begins with UTF-16's, so it comes first.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
@@ -45,7 +45,7 @@ def xml_blocks(file: Any, path: str) -> Iterator[str]:
     Raises:
         InputError: The encoding is unknown, or a byte does not belong to it.
     """
-    block = file.read(_BLOCK)
+    block = file.read(_BLOCK_BYTES)
     encoding, mark_size = _encoding(block, path)
     decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")  # Java writes surrogates.
     block, line, rest, is_first = block[mark_size:], 1, "", True
@@ -69,7 +69,7 @@ def xml_blocks(file: Any, path: str) -> Iterator[str]:
         yield _SUSPECT.sub(_checked, text)
         if not block:
             return
-        block = file.read(_BLOCK)
+        block = file.read(_BLOCK_BYTES)
 
 
 def _encoding(block, path):

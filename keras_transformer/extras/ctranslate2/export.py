@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.base.errors import InputError, require, show, writing
+from keras_transformer.base.errors import InputError, print_lines, require, writing
 from keras_transformer.base.files import SHORTLIST_FILE, write_whole
 from keras_transformer.base.ids import EOS_ID
 from keras_transformer.base.impossible import BANNED
@@ -74,13 +74,13 @@ class CTranslate2Exporter(Exporter):
             raise InputError(f"{rule}. Received: source_suffix={engine.languages.source_suffix!r}.")
         decoding_options = DecodingOptions(**exported_search_options(vars(options)))
         if decoding_options.ranking_class is MarianRanking and decoding_options.beam_size > 1:
-            show(
+            print_lines(
                 "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
                 "are nearly as probable."
             )
         resolved = dict(vars(options))
         if engine.has_target_prefix and resolved.get("shortlist"):
-            show(
+            print_lines(
                 "CTranslate2 has no shortlist after a forced token, such as a language's: "
                 "exporting without the run's."
             )

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer.base.errors import InputError
 from keras_transformer.base.options import received
-from keras_transformer.base.reading import readable
+from keras_transformer.base.reading import reading_errors
 from keras_transformer.extras.foreign.foreign_model import FileArray
 
 _VERSIONS = range(2, 7)
@@ -29,7 +29,7 @@ def read_variables(path: Path) -> dict[str, FileArray]:
     Raises:
         InputError: The file is missing, damaged, of another version, or no Transformer.
     """
-    with readable(path, "CTranslate2's model"), open(path, "rb") as file:
+    with reading_errors(path, "CTranslate2's model"), open(path, "rb") as file:
         arrays, aliases = _read(file, path)
         scales = {f"{name}_scale" for name in (*arrays, *aliases)}
         variables = {}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.base.reading import iterate_lines, readable
+from keras_transformer.base.reading import iterate_lines, reading_errors
 from keras_transformer.extras.foreign.vocabulary import Vocabulary
 from keras_transformer.text.shortlist import Shortlist
 
@@ -60,7 +60,7 @@ def read_map(folder: Path, vocabularies: Sequence[Vocabulary]) -> dict[str, Any]
 
 def _if_whole(path: Path, read: Callable[[], Shortlist]) -> dict[str, Any]:
     try:
-        with readable(path, "a shortlist"):
+        with reading_errors(path, "a shortlist"):
             return {"shortlist": read()}
     except InputError as error:
         return {"notes": (f"{error} The run has no shortlist.",)}

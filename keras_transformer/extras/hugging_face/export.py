@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.base.errors import InputError, require, show
+from keras_transformer.base.errors import InputError, print_lines, require
 from keras_transformer.base.files import replaced_file, write_whole
 from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.base.impossible import BANNED
@@ -142,7 +142,9 @@ def _show_other_search(values):
             lacking[name] = values[name]
     if lacking:
         names = ", ".join(f"{name}={value!r}" for name, value in lacking.items())
-        show(f"The search of transformers lacks these options, so its texts may differ: {names}")
+        print_lines(
+            f"The search of transformers lacks these options, so its texts may differ: {names}"
+        )
 
 
 class _Layout:

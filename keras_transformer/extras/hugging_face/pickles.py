@@ -22,13 +22,13 @@ import numpy as np
 
 from keras_transformer.base.errors import InputError
 from keras_transformer.base.options import received
-from keras_transformer.base.reading import readable
+from keras_transformer.base.reading import reading_errors
 from keras_transformer.extras.foreign.foreign_model import FileArray
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LEGACY_START = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little")
 _MAX_PICKLE = 1 << 22  # bytes; 300 tensors take 60,000
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 class _Storage(NamedTuple):
@@ -68,7 +68,7 @@ def read_state(path: Path) -> dict[str, FileArray]:
     Raises:
         InputError: The file is missing, damaged, or holds anything but tensors by their names.
     """
-    with readable(path, "weights of PyTorch"), open(path, "rb") as file:
+    with reading_errors(path, "weights of PyTorch"), open(path, "rb") as file:
         is_legacy = file.read(len(_LEGACY_START)) == _LEGACY_START
         state, starts = (_read_legacy if is_legacy else _read_zip)(path, file)
         for name in ("model", "state_dict"):  # as checkpoints of a training have it
@@ -112,7 +112,7 @@ def _read_zip(path, file):
             if entry is None or entry.file_size != storage.bytes:
                 raise ValueError(f"the storage {key:.80} has another size than its entry")
             with archive.open(entry) as content:
-                while content.read(_BLOCK):  # The module compares the checksum.
+                while content.read(_BLOCK_BYTES):  # The module compares the checksum.
                     pass
             file.seek(entry.header_offset + 26)
             starts[key] = entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))

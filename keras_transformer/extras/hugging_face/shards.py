@@ -8,7 +8,7 @@ import ml_dtypes as ml_dtypes  # Names the types of its numbers to NumPy, for sa
 
 from keras_transformer.base.errors import InputError, require
 from keras_transformer.base.options import received
-from keras_transformer.base.reading import MAX_NAME_BYTES, check_file, read_json, readable
+from keras_transformer.base.reading import MAX_NAME_BYTES, check_file, read_json, reading_errors
 from keras_transformer.extras.foreign.foreign_model import FileArray
 from keras_transformer.extras.hugging_face.pickles import read_state
 
@@ -51,14 +51,14 @@ def _read_safetensors(path):
 
     def read(name):
         # Open only while it reads: the pages of an open file count as memory of the process.
-        with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
+        with reading_errors(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
             return file.get_tensor(name)
 
     def read_rows(name, start, stop):
-        with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
+        with reading_errors(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
             return file.get_slice(name)[start:stop]
 
-    with readable(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
+    with reading_errors(path, "safetensors"), safetensors.safe_open(path, "numpy") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}
         return {
             name: FileArray(

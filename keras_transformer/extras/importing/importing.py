@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_transformer.base.errors import InputError, show
+from keras_transformer.base.errors import InputError, print_lines
 from keras_transformer.base.imports import import_keras
-from keras_transformer.base.memory import expect_weights
+from keras_transformer.base.memory import check_memory
 from keras_transformer.base.options import check_choice, option, options_class, parse_options
 from keras_transformer.base.reading import read_lines
 from keras_transformer.extras.foreign.foreign_model import ForeignModel
@@ -171,10 +171,10 @@ def _import(local: LocalModel, sentencepiece, dtype: str | None = "float32"):
 
     Its weights have a dtype of `WEIGHT_DTYPES`. None: the dtype of most numbers of the folder.
     """
-    show(f"{local.name}: reading the model")
+    print_lines(f"{local.name}: reading the model")
     foreign_model = read_model(local.folder, sentencepiece)
     for note in (*foreign_model.notes, "making the tokenizers"):
-        show(f"{local.name}: {note}")
+        print_lines(f"{local.name}: {note}")
     source_vocabulary, target_vocabulary = foreign_model.vocabularies
     target = tokenizer_of(target_vocabulary, is_target=True)
     if source_vocabulary == target_vocabulary:
@@ -189,7 +189,7 @@ def _import(local: LocalModel, sentencepiece, dtype: str | None = "float32"):
         fields["target_vocabulary_size"] = target.vocabulary_size
     dtype = dtype or foreign_model.tensors.dtype
     size = foreign_model.tensors.count * (4 if dtype == "float32" else 2)
-    expect_weights(size, f"{local.name}: the import")
+    check_memory(size, f"{local.name}: the import")
     import_keras()
     from keras_transformer.base.large_variables import values_follow
     from keras_transformer.layers.half_precision import HalfPrecisionWeights
@@ -198,7 +198,7 @@ def _import(local: LocalModel, sentencepiece, dtype: str | None = "float32"):
     policy = dtype if dtype == "float32" else HalfPrecisionWeights(dtype)
     with values_follow():
         model = Transformer(TransformerConfig(**fields), dtype=policy)
-    show(f"{local.name}: {model.count_params():,} parameters")
+    print_lines(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)
     decoding = dict(foreign_model.decoding)
     return ImportedModel(model, source, target, decoding), foreign_model
@@ -250,7 +250,7 @@ def import_run(
         if not (languages and languages.tokens) and languages_of_tags(source_tokenizer.tag_tokens):
             languages = None  # The vocabulary tells them.
         for line in _lacking_signs(source_tokenizer, target_tokenizer):
-            show(f"{run.path}: {line}")
+            print_lines(f"{run.path}: {line}")
         fields = model.config.to_dict()
         is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
         # All models of translation that are published have learned from sentences.
@@ -269,7 +269,7 @@ def import_run(
         from keras_transformer.export.verification import SENTENCES  # Late: it imports Keras.
 
         texts = SENTENCES if sample_texts is None else sample_texts
-        show(f"{run.path}: writing the run")
+        print_lines(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             tokenizers = source_tokenizer, target_tokenizer
             new_run.write_start(sections, tokenizers, {}, languages)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.base.errors import show
+from keras_transformer.base.errors import print_lines
 from keras_transformer.base.files import replaced_file, write_whole
 from keras_transformer.base.ids import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding.search_options import DecodingOptions, exported_search_options
@@ -48,9 +48,13 @@ class MarianExporter(ForeignExporter):
     ) -> dict[str, Any]:
         resolved, config = super().resolve_export_options(engine, options), engine.model.config
         if _begins_with_vector(engine):
-            show("Marian's decoder begins with zeros, not with a trained vector: texts may differ.")
+            print_lines(
+                "Marian's decoder begins with zeros, not with a trained vector: texts may differ."
+            )
         if config.normalize_first and config.decoder != "ssru":  # Keys are normalized once only.
-            show("Marian's decoder, unlike its scorer, computes this pre-norm model otherwise.")
+            print_lines(
+                "Marian's decoder, unlike its scorer, computes this pre-norm model otherwise."
+            )
         return resolved
 
     def difference(self, engine: "ModelEngine") -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.base.errors import InputError
 from keras_transformer.base.options import received
-from keras_transformer.base.reading import decode_text, read_arrays, read_checked, readable
+from keras_transformer.base.reading import decode_text, read_arrays, read_checked, reading_errors
 from keras_transformer.extras.foreign.foreign_model import ForeignModel, Tensors, check_heads
 from keras_transformer.extras.foreign.settings import dropout_rate, files_like, number, read_yaml
 from keras_transformer.extras.foreign.shortlist_files import read_lexicon
@@ -114,7 +114,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a file; int8 tensors become float32."""
     if path.suffix != ".bin":
         return read_arrays(path)
-    with readable(path, "a model of Marian"):
+    with reading_errors(path, "a model of Marian"):
         return dict(_binary_tensors(path.read_bytes(), path))
 
 

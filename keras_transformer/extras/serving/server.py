@@ -21,7 +21,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
-from keras_transformer.base.errors import InputError, say
+from keras_transformer.base.errors import InputError, print_message
 from keras_transformer.base.files import temporary_folder
 from keras_transformer.extras.serving.server_options import (
     LocalOptions,
@@ -76,7 +76,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         )
         host = f"[{local.host}]" if ":" in local.host else local.host
         name, port = served_export(options).name, listening.getsockname()[1]
-        say(f"http://{host}:{port}/v1/models/{name}")
+        print_message(f"http://{host}:{port}/v1/models/{name}")
         supervisor = _Supervisor(config, listening, application)
         supervisor.run()
         if not supervisor.is_told_to_stop:
@@ -106,7 +106,7 @@ class _Supervisor(Multiprocess):
             threading.Thread(target=self._end).start()
 
     def _end(self):
-        say("stopping; accepted requests are answered first")
+        print_message("stopping; accepted requests are answered first")
         self.should_exit.set()
 
     def keep_subprocess_alive(self):
@@ -120,14 +120,14 @@ class _Supervisor(Multiprocess):
         try:
             self.config.app = self._application()
         except InputError as error:
-            say(f"{error} The served version stays.")
+            print_message(f"{error} The served version stays.")
             return
         self.config.timeout_worker_healthcheck = _START_SECONDS
         super().handle_hup()
         self.config.timeout_worker_healthcheck = _HEALTH_SECONDS
         if self.processes[-1] is old and not self.is_told_to_stop:
             self.config.app = before
-            say("The new version cannot start; the served version stays.")
+            print_message("The new version cannot start; the served version stays.")
 
 
 class _Connection(HttpToolsProtocol):
@@ -160,14 +160,14 @@ def _worker(options, export, name, files):
         nonlocal last
         if (now := time.monotonic()) - last > _TELL_SECONDS:
             last = now
-            say(f"{options.model}: {text} after {now - started:.0f} s")
+            print_message(f"{options.model}: {text} after {now - started:.0f} s")
 
     try:
         from keras_transformer.extras.serving.app import Api, application
 
         app = application(Api(export, options, files, tell))
     except InputError as error:
-        say(str(error).replace(str(export.folder), name))
+        print_message(str(error).replace(str(export.folder), name))
         sys.exit(STARTUP_FAILURE)
     except Exception:
         traceback.print_exc()
@@ -175,7 +175,7 @@ def _worker(options, export, name, files):
     _remove_metrics_of_dead()
     for number in _STOP:
         signal.signal(number, before)
-    say(f"{options.model} answers after {time.monotonic() - started:.1f} s")
+    print_message(f"{options.model} answers after {time.monotonic() - started:.1f} s")
 
     @contextlib.asynccontextmanager
     async def lifespan(app):

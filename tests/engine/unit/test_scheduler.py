@@ -244,7 +244,7 @@ def test_a_large_model_has_no_copies_of_its_weights_and_the_same_translations(mo
 
     times_given_back = []
     monkeypatch.setattr(memory, "give_back", lambda: times_given_back.append(len(max_lengths)))
-    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "LARGE_MODEL_BYTES", 1)
     monkeypatch.setattr(Compiled, "__call__", recording)
     scheduler, received = search()
     check_equal(received, expected, 1e-5)

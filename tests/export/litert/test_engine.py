@@ -45,7 +45,7 @@ def test_a_large_file_has_one_interpreter_because_each_has_a_copy_of_the_weights
 ):
     path = litert_report.folder / "model.tflite"
     for size, interpreters in ((1, 2), (0, 1)):
-        monkeypatch.setattr(memory, "LARGE", 2 * (path.stat().st_size + size))
+        monkeypatch.setattr(memory, "LARGE_MODEL_BYTES", 2 * (path.stat().st_size + size))
         calls.clear()
         LiteRTEngine(path).translate(texts[:9], threads=2)
         assert len(calls) == interpreters

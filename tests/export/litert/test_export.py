@@ -79,7 +79,7 @@ def test_a_large_model_has_one_length_because_each_takes_the_memory_of_all_weigh
     assert exporter.resolve_export_options(engine, options)["source_lengths"] == [16, 24]
     lengths = exporter.resolve_export_options(engine, with_shortlist)["source_lengths"]
     assert lengths == [12, 16, 20, 24]
-    monkeypatch.setattr(memory, "LARGE", 4 * engine.model.count_params())
+    monkeypatch.setattr(memory, "LARGE_MODEL_BYTES", 4 * engine.model.count_params())
     for unnamed in (options, with_shortlist):
         assert exporter.resolve_export_options(engine, unnamed)["source_lengths"] == [24]
     chosen = LiteRTOptions(source_lengths=(7, 16))

@@ -403,7 +403,7 @@ def test_a_run_has_the_models_dtype_or_the_chosen_one(tmp_path, name, dtype, in_
 @pytest.mark.parametrize("dtype, width", [("float32", 4), ("float16", 2), ("bfloat16", 2)])
 def test_an_import_expects_the_bytes_of_its_dtype(tmp_path, monkeypatch, dtype, width):
     refuse = mock.Mock(side_effect=MemoryError)  # before the model is made
-    monkeypatch.setattr(importing, "expect_weights", refuse)
+    monkeypatch.setattr(importing, "check_memory", refuse)
     with pytest.raises(MemoryError):
         import_run(TOYS / "opus", tmp_path / "run", dtype=dtype)
     arrays = np.load(TOYS / "opus" / "model.npz")

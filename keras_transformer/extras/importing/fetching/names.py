@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keras_transformer.base.errors import InputError, renamed_in_errors, show
+from keras_transformer.base.errors import InputError, print_lines, renamed_in_errors
 from keras_transformer.base.files import temporary_folder
 from keras_transformer.extras.importing.fetching import hub, registries
 from keras_transformer.extras.importing.fetching.archives import unpack
@@ -89,7 +89,7 @@ def _fetched(text, path, temporary, check):
     if registry in registries.REGISTRIES and listed_name:
         models = registries.read_list(registry, temporary)
         model = registries.choose(registry, listed_name, models)
-        show(f"{registry}:{model}")
+        print_lines(f"{registry}:{model}")
         folder, checksums = registries.fetch(model, temporary / "model")
         _show(checksums)
         return LocalModel(folder, f"{registry}:{model.name}", model.version, checksums)
@@ -100,7 +100,7 @@ def _fetched(text, path, temporary, check):
 
 def _show(checksums):
     for name, digest in checksums.items():
-        show(f"{name}: sha256 {digest}")
+        print_lines(f"{name}: sha256 {digest}")
 
 
 def list_models(registry: str) -> list[str]:

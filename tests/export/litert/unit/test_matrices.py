@@ -17,7 +17,7 @@ WIDTH = 6
 @pytest.fixture(params=[1, 2, 5, 100])
 def block_rows(request, monkeypatch):
     """Rows that memory may hold at a time."""
-    monkeypatch.setattr(matrices, "_BLOCK", request.param * WIDTH)
+    monkeypatch.setattr(matrices, "_BLOCK_NUMBERS", request.param * WIDTH)
     return request.param
 
 
@@ -60,7 +60,7 @@ def test_a_matrix_that_a_function_captures_is_one_tensor_and_is_freed_with_the_f
     from keras_transformer.export.litert import model
     from keras_transformer.export.litert.file import MATRIX, traced
 
-    monkeypatch.setattr(model, "LARGE", 1)
+    monkeypatch.setattr(model, "MIN_CAPTURED", 1)
     (array, _), read = array_and_matrix, mock.Mock(side_effect=AssertionError("Nothing is read."))
 
     def function_of(matrix):
