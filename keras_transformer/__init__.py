@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from keras_transformer.schedules import TransformerSchedule as TransformerSchedule
     from keras_transformer.text import Tokenizer as Tokenizer
 
-__version__ = "1.0.0.dev0"
+__version__ = "1.0.0"
 
 # Classes that `keras.saving.load_model` looks up, by their modules.
 _REGISTERED = {
