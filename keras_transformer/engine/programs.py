@@ -40,7 +40,7 @@ class Compiled:
         if backend not in ("tensorflow", "jax"):
             rule = "Decoding is compiled on the TensorFlow and JAX backends."
             raise RuntimeError(f"{rule} Received: backend={backend!r}.")
-        self.programs, self._is_large = set(), is_large(model)  # the shapes of earlier calls
+        self.shapes, self._is_large = set(), is_large(model)  # the shapes of earlier calls
         outer_arguments = outer_arguments or (lambda **static: ())
         if backend == "tensorflow":
             self._run = _with_tensorflow(function, outer_arguments, with_xla)
@@ -51,20 +51,20 @@ class Compiled:
     @property
     def compilations(self) -> int:
         """Number of functions that XLA has compiled."""
-        return len(self.programs) if self._counts else 0
+        return len(self.shapes) if self._counts else 0
 
     def has_program(self, *arguments, **static) -> bool:
         """Returns whether a call compiles nothing."""
-        return _shapes(arguments, static) in self.programs
+        return _shapes(arguments, static) in self.shapes
 
     def __call__(self, *arguments, **static):
         shapes = _shapes(arguments, static)
-        if shapes in self.programs:
+        if shapes in self.shapes:
             return self._run(arguments, static)
         # Several threads may call it, but only one at a time may trace and compile.
         with _compiling, giving_back(self._is_large):
             result = self._run(arguments, static)
-            self.programs.add(shapes)
+            self.shapes.add(shapes)
         return result
 
 

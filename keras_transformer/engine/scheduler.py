@@ -37,7 +37,7 @@ from keras_transformer.text.shortlist import compiled_size, union_of
 # Maximum number of sets of options whose compiled functions stay in memory. Each batch shape of a
 # set takes 30 MB, even for a tiny model.
 MAX_PROGRAMS = 64
-_MAX_GRAPHS = 8
+_MAX_UNCOMPILED = 8
 FEWEST_ROWS = 8  # of a batch that shrinks
 _PREFIX_MULTIPLE = 16
 _FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # smallest capacity of arrays of phrases
@@ -127,12 +127,12 @@ class Scheduler:
         # Copies of a large model's weights would take more memory than they save time.
         self._frozen = frozen and not self._is_large
         self._max_compiled, self._lock = max_compiled, threading.Lock()
-        self._compiled, self._graphs, self._freed = {}, {}, 0
+        self._compiled, self._uncompiled, self._freed = {}, {}, 0
 
     @property
     def compilations(self) -> int:
         """Number of functions that XLA has compiled so far."""
-        programs = (*self._compiled.values(), *self._graphs.values())
+        programs = (*self._compiled.values(), *self._uncompiled.values())
         return self._freed + sum(program.compilations for program in programs)
 
     def search(
@@ -337,10 +337,10 @@ class Scheduler:
             if key in self._compiled:
                 return self._compiled[key]
             # Removed and inserted again, so that the dict's order is the order of the last uses.
-            self._graphs[key] = self._graphs.pop(key, None) or make(with_xla=False)
-            if len(self._graphs) > (self._max_compiled if frees else _MAX_GRAPHS):
-                self._freed += self._graphs.pop(next(iter(self._graphs))).compilations
-            return self._graphs[key]
+            self._uncompiled[key] = self._uncompiled.pop(key, None) or make(with_xla=False)
+            if len(self._uncompiled) > (self._max_compiled if frees else _MAX_UNCOMPILED):
+                self._freed += self._uncompiled.pop(next(iter(self._uncompiled))).compilations
+            return self._uncompiled[key]
 
     def _weights_of(self, one_row):
         if one_row not in self._weights:

@@ -134,31 +134,31 @@ class SentencesStep(TextStep):
             text, symbols = _with_first_symbols(text)
         return tagged(text, tags or None), _Sentence(text, *space, is_last, False, raises, symbols)
 
-    def after(self, translation, memory, texts_read):
-        if memory == _AS_IT_IS._replace(text=memory.text):
+    def after(self, translation, state, texts_read):
+        if state == _AS_IT_IS._replace(text=state.text):
             return translation
-        if memory.is_copied:
-            words = tuple(memory.text.split())
+        if state.is_copied:
+            words = tuple(state.text.split())
             translation = dataclasses.replace(
-                translation, text=memory.text, tokens=words, source_tokens=words, alignment=None
+                translation, text=state.text, tokens=words, source_tokens=words, alignment=None
             )
         else:
-            translation = _restored(translation, memory)
-        return self._spaced(translation, memory)
+            translation = _restored(translation, state)
+        return self._spaced(translation, state)
 
-    def _spaced(self, translation, memory):
+    def _spaced(self, translation, state):
         text = translation.text
-        space = memory.after if memory.is_last else space_after(memory.after, text)
-        alternatives = (self._spaced(other, memory) for other in translation.alternatives)
+        space = state.after if state.is_last else space_after(state.after, text)
+        alternatives = (self._spaced(other, state) for other in translation.alternatives)
         return dataclasses.replace(
-            translation, text=f"{memory.before}{text}{space}", alternatives=tuple(alternatives)
+            translation, text=f"{state.before}{text}{space}", alternatives=tuple(alternatives)
         )
 
-    def read(self, memory, text_read):
-        text = memory.text
-        if not memory.is_copied:
-            text = memory.with_symbols(without_tags(text_read, text))
-        return f"{memory.before}{text}{memory.after}"
+    def read(self, state, text_read):
+        text = state.text
+        if not state.is_copied:
+            text = state.with_symbols(without_tags(text_read, text))
+        return f"{state.before}{text}{state.after}"
 
 
 def _with_first_symbols(sentence):
@@ -169,18 +169,18 @@ def _with_first_symbols(sentence):
     return PLACEHOLDER.sub(lambda match: new_names[match[0]], sentence), symbols
 
 
-def _restored(translation, memory):
+def _restored(translation, state):
     """Returns a translation with restored texts and tokens, also of its parts and alternatives."""
-    if memory.raises is None and memory.symbols is None:
+    if state.raises is None and state.symbols is None:
         return translation
     changed = {
-        name: tuple(_restored(other, memory) for other in getattr(translation, name))
+        name: tuple(_restored(other, state) for other in getattr(translation, name))
         for name in ("parts", "alternatives")
     } | {
-        name: tuple(map(memory.with_symbols, getattr(translation, name)))
+        name: tuple(map(state.with_symbols, getattr(translation, name)))
         for name in ("tokens", "source_tokens")
     }
-    return dataclasses.replace(translation, text=memory.restored(translation.text), **changed)
+    return dataclasses.replace(translation, text=state.restored(translation.text), **changed)
 
 
 def sentences_step(

@@ -88,30 +88,30 @@ class TextStep:
         return None
 
     def after(
-        self, translation: _Translation, memory: Any, texts_read: Sequence[str]
+        self, translation: _Translation, state: Any, texts_read: Sequence[str]
     ) -> _Translation:
         """Changes the translation of a text that `before` returned, and its alternatives.
 
         Args:
             translation: The engine's `Translation` of the text.
-            memory: What `before` returned with the text.
+            state: What `before` returned with the text.
             texts_read: The text as the model has read it, after all steps: the texts that the next
                 step has made of it, whose translations are the `parts` of the translation.
         """
         return translation
 
-    def read(self, memory: Any, text_read: str) -> str:
+    def read(self, state: Any, text_read: str) -> str:
         """Returns what stands for a text of `before` where the steps around join what was read."""
         return text_read
 
-    def begins_translation(self, memory: Any) -> bool:
+    def begins_translation(self, state: Any) -> bool:
         """Returns whether a target prefix may belong to a text of `before`.
 
         A prefix that belongs to none of the texts belongs to the first text.
         """
         return True
 
-    def aligned_places(self, memory: Any) -> Sequence[float]:
+    def aligned_places(self, state: Any) -> Sequence[float]:
         """Returns the places inside a text of `before` for which `after` uses an alignment.
 
         They are numbers of characters before them, without spaces. A sentence without such a place

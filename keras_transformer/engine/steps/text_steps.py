@@ -125,17 +125,17 @@ class TextsInSteps:
         if options.get("phrases"):
             _keep_whole(step, parts, texts, languages, options["phrases"])
         indices = [index for index, rows in enumerate(parts) for _ in rows]
-        memories = [memory for rows in parts for _, memory in rows]
+        states = [state for rows in parts for _, state in rows]
         self.texts = [text for rows in parts for text, _ in rows]
-        begin = list(map(step.begins_translation, memories))
+        begin = list(map(step.begins_translation, states))
         self.options = options_of_parts(options, indices, texts, self.texts, begin)
         if any(phrases := list(map(checked(step.phrases), texts))):
             self.options["phrases"] = _with_phrases(options.get("phrases"), phrases)
-        self._passed.append(_Passed(step, indices, memories, len(texts)))
+        self._passed.append(_Passed(step, indices, states, len(texts)))
         return [
-            [*places_of_part, *step.aligned_places(memory)]
+            [*places_of_part, *step.aligned_places(state)]
             for row, places_of_text in zip(parts, places, strict=True)
-            for (_, memory), places_of_part in zip(
+            for (_, state), places_of_part in zip(
                 row, _places_of_parts(step, row, places_of_text), strict=True
             )
         ]
@@ -178,10 +178,10 @@ class TextsInSteps:
     def _after_part(self, translation, index):
         """Returns the text of a part, from the engine's translation of it."""
         read = self.texts[index]
-        for step, indices, memories, _ in reversed(self._passed):
+        for step, indices, states, _ in reversed(self._passed):
             translation, read, index = (
-                step.after(translation, memories[index], [read]),
-                step.read(memories[index], read),
+                step.after(translation, states[index], [read]),
+                step.read(states[index], read),
                 indices[index],
             )
         return translation.text
@@ -208,10 +208,10 @@ class TextsInSteps:
     def after(self, translations: Sequence[Translation]) -> list[Translation]:
         """Returns the translation of each text, from the engine's translations of `texts`."""
         read = [[text] for text in self.texts]  # of each text, the texts of its parts
-        for step, indices, memories, num_texts in reversed(self._passed):
+        for step, indices, states, num_texts in reversed(self._passed):
             rows: list[list[Translation]] = [[] for _ in range(num_texts)]
             read_of_rows: list[list[str]] = [[] for _ in range(num_texts)]
-            for index, *part, texts in zip(indices, translations, memories, read, strict=True):
+            for index, *part, texts in zip(indices, translations, states, read, strict=True):
                 rows[index].append(step.after(*part, texts))
                 read_of_rows[index].append(step.read(part[1], "".join(texts)))
             translations = [Translation.joined(row, "") for row in rows]
@@ -222,11 +222,11 @@ class TextsInSteps:
 
 
 class _Passed(NamedTuple):
-    """Result of a step: each part's text and memory."""
+    """Result of a step: each part's text and state."""
 
     step: TextStep
     indices: list[int]  # of the parts' texts
-    memories: list[Any]
+    states: list[Any]
     num_texts: int
 
 
@@ -234,7 +234,7 @@ def _places_of_parts(step, parts, places):
     """Returns for each part of a text the places of the text inside it, counted from its start."""
     if len(parts) == 1 or not places:
         return [places] * len(parts)
-    sizes = [len("".join(step.read(memory, text).split())) for text, memory in parts]
+    sizes = [len("".join(step.read(state, text).split())) for text, state in parts]
     starts = itertools.accumulate(sizes, initial=0)
     return [
         [place - start for place in places if start < place < start + size]

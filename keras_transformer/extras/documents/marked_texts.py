@@ -35,8 +35,8 @@ class MarkedTexts:
             pairs = [(next(following), row) for row in rows]
             if self._step is not None:
                 pairs = [
-                    (self._step.after(translation, memory, [text]), (text, memory))
-                    for translation, (text, memory) in pairs
+                    (self._step.after(translation, state, [text]), (text, state))
+                    for translation, (text, state) in pairs
                 ]
             results.append("".join(translation.text for translation, _ in pairs))
         return results

@@ -43,18 +43,18 @@ class MarkupStep(TextStep):
         blocks = protect(text, self._markup, self._placeholders, self._has_stand_ins, language)
         return [(tagged(block.text_to_read, tags or None), block) for block in blocks]
 
-    def after(self, translation, memory, texts_read):
+    def after(self, translation, state, texts_read):
         first, *others = texts_read
-        texts_read = [without_tags(first, memory.text_to_read), *others]
-        return restore(translation, memory, texts_read, self._tokenizers)
+        texts_read = [without_tags(first, state.text_to_read), *others]
+        return restore(translation, state, texts_read, self._tokenizers)
 
-    def begins_translation(self, memory):
+    def begins_translation(self, state):
         return (
-            not memory.quote
+            not state.quote
         )  # A reader sees the value of an attribute beside the text, if at all.
 
-    def aligned_places(self, memory):
-        return memory.places_to_align()
+    def aligned_places(self, state):
+        return state.places_to_align()
 
 
 def markup_step(engine: TextEngine, markup: Markup) -> MarkupStep:

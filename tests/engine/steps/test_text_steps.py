@@ -19,11 +19,11 @@ class Dividing(TextStep):
     def before(self, text, language=None, target_language=None):
         return [(part, part) for part in text.split(self.sign)]
 
-    def after(self, translation, memory, texts_read):
-        text = f"{self.sign}{memory}={translation.text}({''.join(texts_read)})"
+    def after(self, translation, state, texts_read):
+        text = f"{self.sign}{state}={translation.text}({''.join(texts_read)})"
         return dataclasses.replace(translation, text=text)
 
-    def read(self, memory, text_read):
+    def read(self, state, text_read):
         return f"{text_read}{self.sign}"
 
 
@@ -65,7 +65,7 @@ class Halving(TextStep):
 class Aligned(TextStep):
     needs_alignment = True
 
-    def aligned_places(self, memory):
+    def aligned_places(self, state):
         return [1, 6, 10]
 
 
