@@ -17,7 +17,7 @@ from keras_transformer.base.options import (
 )
 from keras_transformer.layers import masks
 from keras_transformer.layers.kv_cache import KeyValue, Past
-from keras_transformer.layers.local_attention import attend_in_blocks, is_long
+from keras_transformer.layers.local_attention import attend_in_blocks, takes_blocks
 from keras_transformer.layers.mixer import Mixer, Projections
 from keras_transformer.layers.positions import (
     AttentionPositions,
@@ -227,7 +227,7 @@ class MultiHeadAttention(Mixer):
             {"attention_mask": attention_mask},
         )
         window = self.sliding_window
-        if window and not return_attention_scores and is_long(query, value, window):
+        if window and not return_attention_scores and takes_blocks(query, value, mask, window):
             heads = attend_in_blocks(
                 functools.partial(self.attend, training=training),
                 self.project_query(query),
