@@ -16,7 +16,7 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.training import compile_model
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 
 _CHUNKS = 8
 _SMOOTHING = 0.1

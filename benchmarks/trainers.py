@@ -23,7 +23,7 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.training import compile_model
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 
 _SHAPES = 8
 _RATE = 1e-3

@@ -71,13 +71,13 @@ in the table of its command. The table of a command says which of them it takes 
 
 ### data
 
-<!-- options: keras_transformer.training.recipe:DataSection -->
+<!-- options: keras_transformer.training.recipe_sections:DataSection -->
 
 `train` and `validation` have the keys `source` and `target`, or are lists of
 [several corpora](../howto/clean.md#combine). These are the options of each; `validation`
 has them without `weight`:
 
-<!-- options: keras_transformer.training.recipe:WeightedFiles -->
+<!-- options: keras_transformer.training.recipe_sections:WeightedFiles -->
 
 `noise` is a section of its own ([Add noise](../howto/clean.md#add-noise)):
 
@@ -85,11 +85,11 @@ has them without `weight`:
 
 ### text
 
-<!-- options: keras_transformer.training.recipe:TextSection -->
+<!-- options: keras_transformer.training.recipe_sections:TextSection -->
 
 ### training
 
-<!-- options: keras_transformer.training.recipe:TrainingSection -->
+<!-- options: keras_transformer.training.recipe_sections:TrainingSection -->
 
 ### decoding
 

@@ -41,12 +41,12 @@ from keras_transformer.text.tags import tag_tokens
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.kinds_of_sources import KindsOfSources
-from keras_transformer.training.recipe import GLOSSARY_SHARE, NamedFiles, Recipe
+from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.recipe_sections import GLOSSARY_SHARE, PARTS, NamedFiles
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 TextFile = pathlib.Path | PairFile
 Digests = dict[str, dict[str, str]]
-PARTS = ("train", "validation")
 _BLEU_SENTENCES = 2000
 # Each shape costs seconds of compilation, more than its padding costs in an epoch of few steps.
 _FEW_STEPS, _FEW_SHAPES = 50, 2

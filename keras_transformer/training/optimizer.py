@@ -12,7 +12,7 @@ from keras_transformer.base.ids import BOS_ID
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
-from keras_transformer.training.recipe import WARMUP_STEPS, TrainingSection
+from keras_transformer.training.recipe_sections import WARMUP_STEPS, TrainingSection
 
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:

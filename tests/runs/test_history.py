@@ -7,7 +7,7 @@ from pairwise import pairwise
 
 from keras_transformer.runs.history import best_row
 from keras_transformer.runs.run_files import RunFiles
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 
 _COLUMNS = {"loss": "val_loss", "accuracy": "val_token_accuracy", "bleu": "val_bleu"}
 

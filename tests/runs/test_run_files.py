@@ -13,7 +13,7 @@ from keras_transformer.base.files import FORMAT_VERSION
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 from keras_transformer.training.run_folder import check_resumable
 
 

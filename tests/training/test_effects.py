@@ -29,7 +29,7 @@ from keras_transformer.training import Recipe, RunFolder, callbacks, loop, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.lora import enable_lora, merged_weights
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 

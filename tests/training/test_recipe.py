@@ -13,7 +13,7 @@ from keras_transformer.base.errors import InputError
 from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.training import Recipe
 from keras_transformer.training.optimizer import schedule_of
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 
 RECIPES = pathlib.Path(__file__).parents[2] / "training" / "recipes"
 REFERENCE = (RECIPES / "reference.yaml").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from keras_transformer.models.config import ClassifierConfig
 from keras_transformer.training import compile_model
 from keras_transformer.training import optimizer as module
 from keras_transformer.training.callbacks import AveragedValidation
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.recipe_sections import TrainingSection
 
 
 @pytest.fixture
