@@ -66,7 +66,7 @@ class NaiveEngine(IdsEngine):
             for row, (job, hypotheses) in enumerate(zip(jobs, found, strict=True))
         ]
 
-    def force(self, pairs, request):
+    def score_pairs(self, pairs, request):
         scorer = self._scorer([source for source, _ in pairs])
         return [
             Translation(

@@ -20,7 +20,7 @@ class Finished(NamedTuple):
     scores: KerasTensor  # float32 [batch, beams], best first; NEG_INF = an empty place
 
     @property
-    def exist(self):
+    def is_filled(self):
         return self.scores > NEG_INF / 2
 
 
@@ -45,7 +45,7 @@ class Extensions(NamedTuple):
     token_log_probabilities: Any = ()  # float32, of the new tokens
 
     @property
-    def exist(self):
+    def is_filled(self):
         return self.totals > NEG_INF / 2
 
     def at(self, indices, take=take_rows):
@@ -74,14 +74,14 @@ class BeamRules:
 
     def with_places(self, extensions: Extensions, finished: Finished) -> Extensions:
         """Removes the extensions for which the beam has no place; they are the best first."""
-        num_finished = ops.sum(ops.cast(finished.exist, "int32"), axis=1, keepdims=True)
+        num_finished = ops.sum(ops.cast(finished.is_filled, "int32"), axis=1, keepdims=True)
         num_places = self.ranking.num_places(self.beams, num_finished)
         has_place = ops.arange(extensions.totals.shape[1], dtype="int32") < num_places
         return extensions._replace(totals=ops.where(has_place, extensions.totals, NEG_INF))
 
     def end_scores(self, best: Extensions, running, lengths, end_id):
         """Returns the scores of extensions that end now, NEG_INF for the other ones."""
-        ends_now = running & best.exist & (best.tokens == end_id)
+        ends_now = running & best.is_filled & (best.tokens == end_id)
         return ops.where(ends_now, self.ranking.score(best.totals, lengths), NEG_INF)
 
     def with_ended(self, finished: Finished, ended: Finished) -> Finished:
@@ -96,7 +96,7 @@ class BeamRules:
 
     def continuing(self, extensions: Extensions, end_id) -> Extensions:
         """Returns the first extensions that do not end, which stay live, `[batch, beams]`."""
-        is_live = ops.cast(extensions.exist & (extensions.tokens != end_id), "int32")
+        is_live = ops.cast(extensions.is_filled & (extensions.tokens != end_id), "int32")
         order = is_live * (4 * self.beams) - ops.arange(is_live.shape[1], dtype="int32")
         indices = ops.top_k(ops.cast(order, "float32"), self.beams)[1]  # --> [batch, beams]
         live = extensions.at(indices, self.take)
@@ -117,7 +117,7 @@ class BeamRules:
         best_possible = ops.where(best > NEG_INF / 2, best_possible, NEG_INF)  # --> [batch]
         can_win = best_possible > finished.scores[:, self.n_best - 1]
         if self.early_stopping:
-            can_win = can_win & ~finished.exist[:, -1]  # A place for a finished one is empty.
+            can_win = can_win & ~finished.is_filled[:, -1]  # A place for a finished one is empty.
         return can_win
 
     def results(self, finished: Finished, live: Finished, lengths, limits) -> Finished:
@@ -179,53 +179,14 @@ class Beam(BeamRules):
         return BeamState(ops.broadcast_to(ops.where(first, 0.0, NEG_INF), shape), empty)
 
     def choose(self, state: DecodingState, logits, allowed, constraints):
-        log_sums, maxima = log_sums_and_maxima(
-            logits, allowed, constraints.changed_ids
-        )  # --> [batch, beams]
-        extensions = self._extend(
-            state, logits, allowed, constraints, log_sums, maxima
-        )  # --> [batch, 2 * beams]
-        forced = constraints.forced_lengths
-        lengths = ops.maximum(state.position + 1 - forced, 0)  # --> [batch]: of what follows
-        finished = self._collect_finished(state, extensions, lengths, constraints.end_id)
-        live = self.continuing(extensions, constraints.end_id)  # --> [batch, beams]
-        # If no extension is allowed, the live hypotheses stay, without an end.
-        has_extension = ops.any(extensions.exist, axis=1, keepdims=True)
-        has_extension = state.running[:, :1] & has_extension  # --> [batch, 1]
-
-        def moved(after, old):
-            shape = (-1, *[1] * (len(old.shape) - 1))
-            return ops.where(ops.reshape(has_extension, shape), after, old)
-
-        beam, position = state.strategy_state, state.position
-        live_totals = moved(live.totals, beam.live_totals)  # --> [batch, beams]
-        # NaN in the logits of a live hypothesis ends its sentence, with the score NaN.
-        is_nan = ops.isnan(log_sums) & (beam.live_totals > NEG_INF / 2) & state.running
-        is_nan = ops.any(is_nan, axis=1, keepdims=True)  # --> [batch, 1]
-        live_totals = ops.where(is_nan, float("nan"), live_totals)
-        best = ops.max(live_totals, axis=1)  # --> [batch]
-        longest = ops.maximum(constraints.max_lengths - forced, lengths)
-        if constraints.logit_bias is not None:
-            # A bias above 0 may raise the total at each further token.
-            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
-            best = best + gain * ops.cast(longest - lengths, "float32")
-        can_win = self.can_win(best, finished, lengths + 1, longest)
-        is_running = (position + 1 < constraints.max_lengths) & can_win
-        is_running = has_extension & ops.expand_dims(is_running, 1)  # --> [batch, 1]
-        live_ids = _append(state.ids, live.parents, live.tokens, position)
-        by_token = state.token_log_probabilities  # --> [batch, beams, capacity], like `live_ids`
-        live_by_token = _append(by_token, live.parents, live.token_log_probabilities, position)
-        progress = tree.map_structure(moved, live.progress, beam.progress)
-        next_state = DecodingState(
-            position + 1,
-            live.tokens,
-            moved(live_ids, state.ids),
-            moved(live_by_token, by_token),
-            ops.broadcast_to(is_running, ops.shape(live_totals)),
-            BeamState(live_totals, finished, progress),
-            state.cache,
-        )
-        return next_state, live.parents
+        # --> [batch, beams]
+        log_sums, maxima = log_sums_and_maxima(logits, allowed, constraints.changed_ids)
+        # --> [batch, 2 * beams]
+        extensions = self._extend(state, logits, allowed, constraints, log_sums, maxima)
+        # --> [batch]: of what follows forced tokens
+        lengths = ops.maximum(state.position + 1 - constraints.forced_lengths, 0)
+        finished = self._finish(state, extensions, lengths, constraints.end_id)
+        return self._select(state, extensions, finished, lengths, log_sums, constraints)
 
     def _extend(self, state, logits, allowed, constraints, log_sums, maxima) -> Extensions:
         """Returns the best extensions of each sentence that have a place, `[batch, 2 * beams]`."""
@@ -234,11 +195,11 @@ class Beam(BeamRules):
         best = self.extensions(allowed, offsets, beam, constraints, maxima)
         best = self.with_places(best, beam.finished)
         # Forced tokens add nothing to the total: it ranks only the continuation.
-        is_forced = ops.expand_dims(state.position < constraints.forced_lengths, 1) & best.exist
+        is_forced = ops.expand_dims(state.position < constraints.forced_lengths, 1) & best.is_filled
         by_token = _value_at(logits, best.parents, best.tokens) - take_rows(log_sums, best.parents)
         return best._replace(
             totals=ops.where(is_forced, 0.0, best.totals),
-            token_log_probabilities=ops.where(best.exist, by_token, 0.0),
+            token_log_probabilities=ops.where(best.is_filled, by_token, 0.0),
         )
 
     def extensions(self, allowed, offsets, beam: BeamState, constraints, maxima) -> Extensions:
@@ -250,18 +211,64 @@ class Beam(BeamRules):
         parents, tokens = ops.cast(parents, "int32"), ops.cast(tokens, "int32")
         return Extensions(tokens, parents, ops.maximum(totals, NEG_INF))
 
-    def _collect_finished(self, state, extensions, lengths, end_id) -> Finished:
+    def _finish(self, state, extensions, lengths, end_id) -> Finished:
         """Returns the finished hypotheses including new ones, `[batch, beams]`."""
         # An end counts if it is among the best `beam_size`.
         best = extensions.first(self.beams)  # --> [batch, beams]
         lengths, running = ops.expand_dims(lengths, 1), state.running[:, :1]
         by_token = state.token_log_probabilities
-        new = Finished(
+        ended = Finished(
             _append(state.ids, best.parents, best.tokens, state.position),
             _append(by_token, best.parents, best.token_log_probabilities, state.position),
             self.end_scores(best, running, lengths, end_id),
         )
-        return self.with_ended(state.strategy_state.finished, new)
+        return self.with_ended(state.strategy_state.finished, ended)
+
+    def _select(self, state, extensions, finished, lengths, log_sums, constraints):
+        """Returns the state of the next live hypotheses, and their parents, `[batch, beams]`."""
+        beam, position = state.strategy_state, state.position
+        next_live = self.continuing(extensions, constraints.end_id)  # --> [batch, beams]
+        # If no extension is allowed, the live hypotheses stay, without an end.
+        has_extension = ops.any(extensions.is_filled, axis=1, keepdims=True)
+        has_extension = state.running[:, :1] & has_extension  # --> [batch, 1]
+
+        def moved(values, old_values):
+            shape = (-1, *[1] * (len(old_values.shape) - 1))
+            return ops.where(ops.reshape(has_extension, shape), values, old_values)
+
+        live_totals = moved(next_live.totals, beam.live_totals)  # --> [batch, beams]
+        # NaN in the logits of a live hypothesis ends its sentence, with the score NaN.
+        is_nan = ops.isnan(log_sums) & (beam.live_totals > NEG_INF / 2) & state.running
+        is_nan = ops.any(is_nan, axis=1, keepdims=True)  # --> [batch, 1]
+        live_totals = ops.where(is_nan, float("nan"), live_totals)
+        is_running = self._is_running(position, live_totals, finished, lengths, constraints)
+        is_running = has_extension & ops.expand_dims(is_running, 1)  # --> [batch, 1]
+        # --> [batch, beams, capacity]
+        ids = _append(state.ids, next_live.parents, next_live.tokens, position)
+        by_token, new = state.token_log_probabilities, next_live.token_log_probabilities
+        next_by_token = _append(by_token, next_live.parents, new, position)
+        progress = tree.map_structure(moved, next_live.progress, beam.progress)
+        next_state = DecodingState(
+            position + 1,
+            next_live.tokens,
+            moved(ids, state.ids),
+            moved(next_by_token, by_token),
+            ops.broadcast_to(is_running, ops.shape(live_totals)),
+            BeamState(live_totals, finished, progress),
+            state.cache,
+        )
+        return next_state, next_live.parents
+
+    def _is_running(self, position, live_totals, finished, lengths, constraints):
+        """Returns whether a next step can change the results of a sentence, bool `[batch]`."""
+        best = ops.max(live_totals, axis=1)  # --> [batch]
+        longest = ops.maximum(constraints.max_lengths - constraints.forced_lengths, lengths)
+        if constraints.logit_bias is not None:
+            # A bias above 0 may raise the total at each further token.
+            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
+            best = best + gain * ops.cast(longest - lengths, "float32")
+        can_win = self.can_win(best, finished, lengths + 1, longest)
+        return (position + 1 < constraints.max_lengths) & can_win
 
     def returned(self, beam: BeamState, constraints):
         """Returns which live hypotheses are results if too few end, bool `[batch, beams]`."""
@@ -279,9 +286,9 @@ class Beam(BeamRules):
         live = Finished(state.ids, by_token, live_scores)
         limits = ops.expand_dims(constraints.max_lengths - forced, 1)
         best = self.results(beam.finished, live, lengths, limits)  # --> [batch, n_best]
-        exist = ops.expand_dims(best.exist, 2)  # --> [batch, n_best, 1]
-        ids = ops.where(exist, best.ids, PAD_ID)
-        by_token = ops.where(exist, best.log_probabilities, 0.0)
+        is_filled = ops.expand_dims(best.is_filled, 2)  # --> [batch, n_best, 1]
+        ids = ops.where(is_filled, best.ids, PAD_ID)
+        by_token = ops.where(is_filled, best.log_probabilities, 0.0)
         following = continuation_of(ids, by_token, forced)
         scores = ops.where(ops.isnan(beam.live_totals[:, :1]), float("nan"), best.scores)
         return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, *following)

@@ -34,13 +34,13 @@ class ConstrainedBeam(Beam):
 
     def returned(self, beam: BeamState, constraints):
         """Returns True for the unfinished hypotheses with the most phrase tokens."""
-        exist, phrases = super().returned(beam, constraints), Phrases(constraints.phrases)
-        num_met = ops.where(exist, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
-        has_ended = beam.finished.exist[:, :1]
+        is_live, phrases = super().returned(beam, constraints), Phrases(constraints.phrases)
+        num_met = ops.where(is_live, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
+        has_ended = beam.finished.is_filled[:, :1]
         num_needed = ops.where(
             has_ended, phrases.num_tokens, ops.max(num_met, axis=1, keepdims=True)
         )
-        return exist & (num_met == num_needed)
+        return is_live & (num_met == num_needed)
 
 
 class Progress(NamedTuple):

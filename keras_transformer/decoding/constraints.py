@@ -51,9 +51,9 @@ class Constraints(NamedTuple):
         return ops.sum(ops.cast(masks.padding_mask(self.prefixes), "int32"), axis=1)
 
 
-def to_count(tokens):
+def floor_to_int32(numbers):
     """Rounds float numbers of tokens down to int32, where a large ratio would overflow."""
-    return ops.cast(ops.minimum(tokens, 2.0**24), "int32")
+    return ops.cast(ops.minimum(numbers, 2.0**24), "int32")
 
 
 def length_limits(lengths, ratio, margin, max_length):
@@ -62,8 +62,7 @@ def length_limits(lengths, ratio, margin, max_length):
     `lengths` and the result are int32 `(batch,)`. Lengths do not include padding, and a source
     without tokens gets 0. The margin may be `(batch,)`.
     """
-    limits = ops.cast(lengths, "float32") * ratio + ops.cast(margin, "float32")
-    limits = to_count(limits)
+    limits = floor_to_int32(ops.cast(lengths, "float32") * ratio + ops.cast(margin, "float32"))
     return ops.where(lengths > 0, ops.minimum(limits, max_length), 0)
 
 

@@ -22,7 +22,7 @@ from keras_transformer.decoding.arguments import (
 )
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
-from keras_transformer.decoding.constraints import Constraints, length_limits, to_count
+from keras_transformer.decoding.constraints import Constraints, floor_to_int32, length_limits
 from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
 from keras_transformer.decoding.ranking import LENGTH_MARGIN
 from keras_transformer.decoding.results import Hypotheses
@@ -185,7 +185,7 @@ class Search:
         self,
         state: DecodingState,
         indices: KerasTensor,
-        room: KerasTensor,
+        growth_shape: KerasTensor,
         num_unfinished: KerasTensor,
     ) -> tuple[DecodingState, Hypotheses]:
         """Continues a state with the sentences that the arguments have.
@@ -195,18 +195,18 @@ class Search:
         Args:
             state: State of these sentences and others.
             indices: Int32 `(batch,)`, the sentences' indices in the state.
-            room: `(tokens,)`. Its length is the number of tokens that the capacity grows by. Its
-                values are not read: XLA compiles per shape, and TensorFlow traces once for all.
+            growth_shape: `(tokens,)`. Its length is the number of tokens that the capacity grows
+                by. Its values are not read: XLA compiles per shape, and TensorFlow traces once.
             num_unfinished: Int32 `()`.
         """
-        state, num_tokens = loop.of_sentences(state, indices), ops.shape(room)[0]
+        state, num_tokens = loop.of_sentences(state, indices), ops.shape(growth_shape)[0]
         capacity = ops.shape(state.ids)[2] + num_tokens
         state = self._extended(state, num_tokens, capacity)
         state = loop.advance(self._step_body, state, capacity, num_unfinished)
         return state, self._hypotheses(state)
 
     def _extended(self, state, num_tokens, capacity):
-        """Returns a state with room for more tokens, `capacity` in all."""
+        """Returns a state with capacity for more tokens, `capacity` in all."""
         cache = self._model.extended(state.cache, self._num_steps(capacity))
         return state.extended(num_tokens)._replace(cache=cache)
 
@@ -347,7 +347,7 @@ def result_capacity(source_columns, ratio: float, max_length: int, forced_column
     if isinstance(source_columns, int):
         tokens = math.ceil(ratio * source_columns)  # `length_limits` may round it up in float32.
     else:
-        tokens = to_count(ops.ceil(ratio * ops.cast(source_columns, "float32")))
+        tokens = floor_to_int32(ops.ceil(ratio * ops.cast(source_columns, "float32")))
     capacity = -(-(tokens + LENGTH_MARGIN) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
     return _smaller(capacity + forced_columns, max_length)
 
@@ -401,7 +401,7 @@ def _among(candidates, arguments, forbidden_ids):
 
 def _constraints(model, options, arguments):
     lengths = _token_counts(arguments.source_ids)  # --> [batch]
-    min_lengths = to_count(ops.cast(lengths, "float32") * arguments.min_length_ratio)
+    min_lengths = floor_to_int32(ops.cast(lengths, "float32") * arguments.min_length_ratio)
     margin = arguments.max_length_margin
     for forced in (arguments.prefixes, arguments.phrases):
         if forced is not None:

@@ -46,11 +46,11 @@ class Engine:
     """Base class of the trained model's engine and of every export's.
 
     An engine of a runtime gives `search`, `capabilities` and limits. With them this class checks
-    options, translates and joins the parts of a text. `force` (teacher forcing) is for the
-    capability `score`.
+    options, translates and joins the parts of a text. `score_pairs` (teacher forcing) is for
+    the capability `score`.
 
-    The artifact of a direct subclass has its own tokenizer: `search` and `force` get UTF-8, and
-    return complete translations. An `IdsEngine` gets ids.
+    The artifact of a direct subclass has its own tokenizer: `search` and `score_pairs` get
+    UTF-8, and return complete translations. An `IdsEngine` gets ids.
 
     Attributes:
         noun: Name of the engine in error messages.
@@ -122,12 +122,12 @@ class Engine:
         """
         raise NotImplementedError(f"{type(self).__name__} has no `search`.")
 
-    def force(self, pairs: Sequence[tuple[Any, ...]], request: Request) -> list[Translation]:
+    def score_pairs(self, pairs: Sequence[tuple[Any, ...]], request: Request) -> list[Translation]:
         """Scores pairs of a source and a target by teacher forcing.
 
         Texts have a third member, their `Direction`; ids have its tokens.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no `force`.")
+        raise NotImplementedError(f"{type(self).__name__} has no `score_pairs`.")
 
     def warmup(self, *arguments: Any, **options: Any) -> int:
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
@@ -277,19 +277,19 @@ class Engine:
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
         directions = self.directions_of(sources, source_language, target_language)
-        translations = self._forced(sources, targets, directions, request)
+        translations = self._scored_targets(sources, targets, directions, request)
         for index, translation in enumerate(translations):
             _check_scores(translation, index)
         return translations
 
-    def _forced(self, sources, targets, directions, request):
+    def _scored_targets(self, sources, targets, directions, request):
         """Returns the translation of each target, with its probabilities."""
         sources = self._tagged(sources, directions)
         sides = inputs.encoded("sources", sources), inputs.encoded("targets", targets)
         texts = list(zip(*sides, directions, strict=True))
-        forced = self.force(texts, request) if texts else []
+        scored = self.score_pairs(texts, request) if texts else []
         return [
-            dataclasses.replace(row, text=text) for row, text in zip(forced, targets, strict=True)
+            dataclasses.replace(row, text=text) for row, text in zip(scored, targets, strict=True)
         ]
 
     def stream(

@@ -18,8 +18,8 @@ class IdsEngine(Engine):
     """Base class of engines that read and return token ids; a subclass has both tokenizers.
 
     `search` returns hypotheses with ids, scores and log-probabilities, and without texts and
-    tokens. `force` returns the log-probabilities of the target's tokens, and the alignment if its
-    request has it. `align` and `stream_ids` are for the capabilities `align` and `stream`.
+    tokens. `score_pairs` returns the log-probabilities of the target's tokens, and the alignment if
+    its request has it. `align` and `stream_ids` are for the capabilities `align` and `stream`.
     """
 
     def align(
@@ -127,7 +127,7 @@ class IdsEngine(Engine):
             for best in translations
         ]
 
-    def _forced(self, sources, targets, directions, request):
+    def _scored_targets(self, sources, targets, directions, request):
         source_ids, _ = inputs.ids_and_texts(
             "sources",
             self._last_turns(sources),
@@ -141,25 +141,25 @@ class IdsEngine(Engine):
             (direction.source(source), direction.target(target))
             for source, target, direction in zip(source_ids, target_ids, directions, strict=True)
         ]
-        forced = self.force(pairs, request) if pairs else []
+        scored = self.score_pairs(pairs, request) if pairs else []
         return [
-            self._scored(*row, request.options)
-            for row in zip(forced, targets, source_ids, target_ids, directions, strict=True)
+            self._with_score(*row, request.options)
+            for row in zip(scored, targets, source_ids, target_ids, directions, strict=True)
         ]
 
-    def _scored(self, forced, text, source, target, direction, search_options):
-        """Returns the translation of a target that was forced."""
-        by_token = direction.of_target(forced.token_log_probabilities)
+    def _with_score(self, scored, text, source, target, direction, search_options):
+        """Returns the translation of a given target."""
+        by_token = direction.of_target(scored.token_log_probabilities)
         total = sum_of(by_token)
-        forced = dataclasses.replace(
-            forced,
+        scored = dataclasses.replace(
+            scored,
             ids=tuple(target),
             log_probability=total,
             token_log_probabilities=by_token,
             score=search_options.ranking.score(total, len(target)),
-            alignment=direction.of_alignment(forced.alignment),
+            alignment=direction.of_alignment(scored.alignment),
         )
-        return self._with_text(forced, text, tuple(self.source_tokenizer.pieces_of(source)))
+        return self._with_text(scored, text, tuple(self.source_tokenizer.pieces_of(source)))
 
     def _stream(self, jobs, request):
         earlier_parts = ""

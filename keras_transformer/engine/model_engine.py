@@ -189,7 +189,7 @@ class ModelEngine(IdsEngine):
             return jobs
         return [job._replace(prefix=prompt_of(job.source)) for job in jobs]
 
-    def force(self, pairs, request):
+    def score_pairs(self, pairs, request):
         # A language model reads its source before the target.
         prompts = [() if self.reads_sources else prompt_of(source) for source, _ in pairs]
         sequences = []

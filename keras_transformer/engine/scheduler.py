@@ -363,18 +363,18 @@ def _search_shrinking(call, arguments, first_capacity, capacity, count):
     So few steps are computed for sentences that have ended. `call` runs a method of `Search`.
     Returns the `Hypotheses` of the first `count` sentences.
     """
-    results, size, room = {}, 1, first_capacity - 1
+    results, size, growth = {}, 1, first_capacity - 1
     state = call(arguments, method=Search.begin, capacity=size)
     sentences = rows = np.arange(len(arguments.source_ids))
     while True:
         # `rows` of the state are its next sentences.
-        sentences, size, num_rows = sentences[rows], size + room, len(rows)
+        sentences, size, num_rows = sentences[rows], size + growth, len(rows)
         shrink_to = num_rows // 2 if num_rows > FEWEST_ROWS else 0
         state, hypotheses = call(
             _of_sentences(arguments, sentences),
             state,
             rows.astype("int32"),
-            np.zeros(room, "int8"),
+            np.zeros(growth, "int8"),
             np.int32(shrink_to),
             method=Search.continue_block,
         )
@@ -382,7 +382,7 @@ def _search_shrinking(call, arguments, first_capacity, capacity, count):
         is_left = np.asarray(state.running).any(axis=1)
         if not is_left.any():
             return [results[index] for index in range(count)]
-        room = min(size, capacity - size) if int(state.position) == size else 0
+        growth = min(size, capacity - size) if int(state.position) == size else 0
         # Those that are left come first, then ended ones that fill the rows.
         rows = np.argsort(~is_left, kind="stable")[
             : shrink_to if is_left.sum() <= shrink_to else num_rows

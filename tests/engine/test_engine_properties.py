@@ -87,7 +87,7 @@ class _Echo(IdsEngine):
             for n in range(options.n_best)
         ]
 
-    def force(self, pairs, request):
+    def score_pairs(self, pairs, request):
         self.pairs = pairs
         matrices = self.align(pairs, request) if request.alignment else [None] * len(pairs)
         return [
@@ -247,7 +247,7 @@ def test_a_model_that_computes_nan_is_an_error_that_names_the_text():
         pytest.raises(InputError, match="Text 3: The model computes NaN"),
     ):
         engine.translate(texts, n_best=2, long_input="split")
-    engine.force = lambda pairs, request: [
+    engine.score_pairs = lambda pairs, request: [
         Translation("", 0.0, token_log_probabilities=(float("nan"),) * (1005 in source))
         for source, _ in pairs
     ]

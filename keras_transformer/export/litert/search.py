@@ -457,9 +457,9 @@ class LiteRTBeam(BeamRules):
         live = Finished(state.live_ids, state.live_totals, scores)
         best = self.results(state.finished, live, lengths, self.limits)  # --> [batch, n_best]
         return {
-            "ids": tf.where(tf.expand_dims(best.exist, 2), best.ids, PAD_ID),
-            "score": tf.where(best.exist, best.scores, -np.inf),
-            "log_probability": tf.where(best.exist, best.log_probabilities, 0.0),
+            "ids": tf.where(tf.expand_dims(best.is_filled, 2), best.ids, PAD_ID),
+            "score": tf.where(best.is_filled, best.scores, -np.inf),
+            "log_probability": tf.where(best.is_filled, best.log_probabilities, 0.0),
         }
 
 

@@ -88,7 +88,7 @@ class SavedModelEngine(Engine):
         outputs = self._call(request.signature, rows, request.batch_size)
         return [hypotheses_of(row, request.options.n_best) for row in outputs]
 
-    def force(self, pairs, request):
+    def score_pairs(self, pairs, request):
         sources, targets, directions = zip(*pairs, strict=True)
         inputs = {"source": sources, "target": targets, **self._language_inputs(directions)}
         rows = self._call("score", inputs, request.batch_size)

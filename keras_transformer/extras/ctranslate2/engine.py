@@ -175,12 +175,13 @@ class CTranslate2Engine(IdsEngine):
             (candidate.job.source, candidate.job.direction.target(candidate.ids))
             for candidate in candidates
         ]
-        force = self._force_among_candidates if request.options.shortlist else self.force
-        for candidate, scored in zip(candidates, force(pairs, request), strict=True):
+        has_shortlist = request.options.shortlist
+        score = self._score_among_candidates if has_shortlist else self.score_pairs
+        for candidate, scored in zip(candidates, score(pairs, request), strict=True):
             direction = candidate.job.direction
             candidate.log_probabilities = direction.of_target(scored.token_log_probabilities)
 
-    def force(self, pairs, request):
+    def score_pairs(self, pairs, request):
         sides = zip(*pairs, strict=True)
         tokens = [[self._pieces(side, ids) for ids in rows] for side, rows in enumerate(sides)]
         scored = self._translator.score_batch(*tokens, max_input_length=0, **_batches(request))
@@ -190,8 +191,8 @@ class CTranslate2Engine(IdsEngine):
             for scores, (_, target) in zip(scored, pairs, strict=True)
         ]
 
-    def _force_among_candidates(self, pairs, request):
-        """Scores pairs as `force` does, but over the candidates of each source."""
+    def _score_among_candidates(self, pairs, request):
+        """Scores pairs as `score_pairs` does, but over the candidates of each source."""
         translations = []
         for start in range(0, len(pairs), _LOGIT_ROWS):
             chunk = pairs[start : start + _LOGIT_ROWS]

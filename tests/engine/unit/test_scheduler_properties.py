@@ -130,12 +130,14 @@ def test_sentences_that_leave_a_batch_at_drawn_times_keep_their_results(seed):
         running = (ends > position)[:, None]
         return types.SimpleNamespace(ids=ids, running=running, position=position)
 
-    def call(arguments, state=None, rows=None, room=(), shrink_to=0, method=None, capacity=1):
+    def call(
+        arguments, state=None, rows=None, growth_shape=(), shrink_to=0, method=None, capacity=1
+    ):
         if method is Search.begin:
             return state_of(arguments, capacity)
         np.testing.assert_array_equal(state.ids[rows], arguments.source_ids[:, 0])
         blocks.append(len(rows))
-        size, position = sizes[-1] + len(room), state.position
+        size, position = sizes[-1] + len(growth_shape), state.position
         sizes.append(size)
         while position < size and state_of(arguments, position).running.sum() > shrink_to:
             position += 1
