@@ -21,7 +21,7 @@ from keras_transformer.text.per_text import (
     values_of_texts,
 )
 
-PER_TEXT = ("target_prefixes", "phrases", "seed", "alignment", *LANGUAGE_OPTIONS)
+_PER_TEXT = ("target_prefixes", "phrases", "seed", "alignment", *LANGUAGE_OPTIONS)
 """Options of `Engine.translate` that may have a value for each text."""
 _SENTENCES = "engine.steps.sentences:sentences_step"  # It is made without options, too.
 # The steps in the order before translating: options of `Translator.translate`, and the function
@@ -91,7 +91,7 @@ class TextsInSteps:
         is_aligned = self.options.get("alignment", False)
         check_option("alignment", is_aligned, "True or False", bool)
         self._loses_alignments = not is_aligned
-        for name in PER_TEXT:  # Several steps read the values, and an iterator is read only once.
+        for name in _PER_TEXT:  # Several steps read the values, and an iterator is read only once.
             if name in self.options:
                 self.options[name] = values_of_texts(self.options[name])
         if self.options.get("phrases") is not None:
@@ -153,10 +153,7 @@ class TextsInSteps:
         return self._grown(self._stream_of(0) if self.texts else iter(()))
 
     def _stream_of(self, index):
-        options = {
-            name: value[index] if isinstance(value, (list, tuple)) and name in PER_TEXT else value
-            for name, value in self.options.items()
-        }
+        options = self._options_at(index)
         prefixes = options.pop("target_prefixes", None)
         return self._engine.stream(self.texts[index], target_prefix=prefixes or "", **options)
 
@@ -191,13 +188,12 @@ class TextsInSteps:
         for start in range(0, len(self.texts), size):
             self._check()
             rows = slice(start, start + size)
-            options = {
-                name: value[rows]
-                if name in PER_TEXT and isinstance(value, (list, tuple))
-                else value
-                for name, value in self.options.items()
-            }
-            yield self.texts[rows], options
+            yield self.texts[rows], self._options_at(rows)
+
+    def _options_at(self, rows):
+        """Returns the options of the text at an index, or of the texts of a slice."""
+        of_texts = options_of_texts(self.options)
+        return self.options | {name: values[rows] for name, values in of_texts.items()}
 
     def index_of(self, index: int) -> int:
         """Returns the index of the text that a text for the engine is a part of."""
@@ -260,6 +256,13 @@ def _owners(phrases, parts):
     ]
 
 
+def options_of_texts(options: Mapping[str, Any]) -> dict[str, Sequence]:
+    """Returns the options that have a value for each text."""
+    return {
+        name: options[name] for name in _PER_TEXT if isinstance(options.get(name), (list, tuple))
+    }
+
+
 def options_of_parts(
     options: Mapping[str, Any],
     indices: Sequence[int],
@@ -271,59 +274,55 @@ def options_of_parts(
 
     Args:
         options: Options of `Engine.translate`, some with a tuple or list of a value per text.
-        indices: Index of each part's text.
+        indices: Index of each part's text, in rising order.
         texts: The texts.
         parts: Their parts. A phrase goes to the part that has it, and a target prefix to the first
             part that is read. Each part has its own seed.
         begin: Whether each part may have the prefix, if another part may have it.
     """
     options, count = dict(options), len(texts)
-    if len(indices) == count and [*indices] == [*range(count)]:
+    if [*indices] == [*range(count)]:
         return options
-    values_by_name = {
-        name: repeated(name, tuple(options[name]), count)
-        for name in PER_TEXT
-        if isinstance(options.get(name), (list, tuple))
-    }
-    options |= {
-        name: tuple(values[index] for index in indices) for name, values in values_by_name.items()
-    }
     parts_of: list[list[int]] = [[] for _ in texts]
-    seeds, seed = [], options.get("seed")
     for part, index in enumerate(indices):
-        seed_of_text = seed[part] if isinstance(seed, tuple) else seed
-        seeds.append(seed_of_part(seed_of_text, len(parts_of[index])))
         parts_of[index].append(part)
+    for name, values in options_of_texts(options).items():
+        values = repeated(name, tuple(values), count)
+        if name == "target_prefixes":
+            options[name] = _prefixes_of_parts(values, parts_of, parts, begin)
+        elif name == "phrases":
+            options[name] = _phrases_of_parts(values, parts_of, parts)
+        else:
+            options[name] = tuple(values[index] for index in indices)
     if options.get("sampling"):
-        options["seed"] = tuple(seeds)
-    if "target_prefixes" in values_by_name:
-        prefixes = [""] * len(parts)
-        for indices_of_text, prefix in zip(
-            parts_of, values_by_name["target_prefixes"], strict=True
-        ):
-            read = [part for part in indices_of_text if parts[part].strip()] or indices_of_text
-            for part in ([part for part in read if begin[part]] or read)[:1]:
-                prefixes[part] = prefix
-        options["target_prefixes"] = prefixes
-    if "phrases" in values_by_name:
-        rows: list[list[str]] = [[] for _ in parts]
-        for index, phrases in enumerate(values_by_name["phrases"]):
-            indices_of_text = parts_of[index]
-            owners = (
-                _owners(phrases, [parts[part] for part in indices_of_text])
-                if len(indices_of_text) > 1
-                else []
-            )
-            for phrase, owner in zip(phrases, owners or [0] * len(phrases), strict=True):
-                if owner is None:
-                    rule = "A phrase of a text that is split must be in one of its parts."
-                    raise InputError(
-                        f"{rule} Received: {phrase!r}, in none of {len(indices_of_text)}.", index
-                    )
-                if indices_of_text:
-                    rows[indices_of_text[owner]].append(phrase)
-        options["phrases"] = tuple(rows)
+        seeds = repeated("seed", options.get("seed"), len(indices))
+        numbers = [number for row in parts_of for number in range(len(row))]
+        options["seed"] = tuple(map(seed_of_part, seeds, numbers))
     return options
+
+
+def _prefixes_of_parts(prefixes, parts_of, parts, begin):
+    """Returns the target prefix of each part: that of its text, or ""."""
+    prefixes_of_parts = [""] * len(parts)
+    for prefix, indices in zip(prefixes, parts_of, strict=True):
+        read = [part for part in indices if parts[part].strip()] or indices
+        prefixes_of_parts[next((part for part in read if begin[part]), read[0])] = prefix
+    return prefixes_of_parts
+
+
+def _phrases_of_parts(phrases, parts_of, parts):
+    """Returns the phrases of each part; raises `InputError` for a phrase that is in none."""
+    phrases_of_parts: list[list[str]] = [[] for _ in parts]
+    for index, (phrases_of_text, indices) in enumerate(zip(phrases, parts_of, strict=True)):
+        owners = [0] * len(phrases_of_text)
+        if len(indices) > 1:
+            owners = _owners(phrases_of_text, [parts[part] for part in indices])
+        for phrase, owner in zip(phrases_of_text, owners, strict=True):
+            if owner is None:
+                rule = "A phrase of a text that is split must be in one of its parts."
+                raise InputError(f"{rule} Received: {phrase!r}, in none of {len(indices)}.", index)
+            phrases_of_parts[indices[owner]].append(phrase)
+    return tuple(phrases_of_parts)
 
 
 def _aligns(engine, options):
@@ -339,8 +338,7 @@ def _aligns(engine, options):
 
 def _with_phrases(phrases, phrases_of_steps):
     """Adds the phrases of a step to the phrases of each text, without forcing a phrase twice."""
-    count = len(phrases_of_steps)
-    phrases = [()] * count if phrases is None else checked_phrases(phrases, count)
+    phrases = [()] * len(phrases_of_steps) if phrases is None else phrases
     return [
         [*(collections.Counter(of_text) | collections.Counter(of_step)).elements()]
         for of_text, of_step in zip(phrases, phrases_of_steps, strict=True)

@@ -13,7 +13,7 @@ from keras_transformer.base.errors import InputError
 from keras_transformer.decoding.search_options import FILTERS
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import parts_of
-from keras_transformer.engine.steps.text_steps import PER_TEXT
+from keras_transformer.engine.steps.text_steps import options_of_texts
 from keras_transformer.engine.translation import Translation
 from keras_transformer.export.signature import SIGNATURES, TEXT, Signature, Tensor
 from keras_transformer.extras.serving.endpoints import Rejection
@@ -337,12 +337,8 @@ class _InBatches:
 
 def _rows_of(name, texts, options):
     """Returns the rows of texts for the engine, with the options of each text."""
-    shared = dict(options)
-    per_text = {
-        option: shared.pop(option)
-        for option in PER_TEXT
-        if isinstance(shared.get(option), (tuple, list))
-    }
+    per_text = options_of_texts(options)
+    shared = {option: value for option, value in options.items() if option not in per_text}
     key = name, tuple(sorted(shared.items())), tuple(per_text)
     values = zip(*per_text.values(), strict=True) if per_text else [()] * len(texts)
     return [
