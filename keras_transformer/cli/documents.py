@@ -36,14 +36,14 @@ def read_beginning(stream: io.BufferedIOBase) -> tuple[bytes, bool]:
 
 
 def translate_stream(
-    translator: Translator, content: bytes, format: str, output: str | None, **options: Any
+    translator: Translator, content: bytes, kind: str, output: str | None, **options: Any
 ) -> None:
     """Translates a document and writes it to a file, or to stdout."""
-    _check_format(format)
+    _check_kind(kind)
     if output is not None:
         check_writable(output)
     translated = load(f"{_DOOR}:translate_document")(
-        translator, content, format, name="stdin", **options
+        translator, content, kind, name="stdin", **options
     )
     _write(translated, output)
 
@@ -53,7 +53,7 @@ def translate_files(
     paths: Sequence[str],
     output: str | None,
     shown: bool,
-    format: str | None = None,
+    kind: str | None = None,
     **options: Any,
 ) -> None:
     """Translates files one after the other; a file that cannot be translated stops no other.
@@ -64,14 +64,14 @@ def translate_files(
         output: File for the translation of one file, or folder for the translations, which have the
             names of their files; None writes the translation of one file to stdout.
         shown: Whether a progress bar is shown.
-        format: Format of all files; by default each name tells it.
+        kind: Kind of all files; by default each name tells it.
         **options: Options of `documents.translate_document`.
 
     Raises:
         InputError: An option or a file is at fault. Others were translated.
     """
-    if format is not None:
-        _check_format(format)
+    if kind is not None:
+        _check_kind(kind)
     wrapped = options.pop("wrapped", False)
     load(f"{_DOOR}:check_translates_sentences")(translator)
     translator.check_options(**options)
@@ -85,7 +85,7 @@ def translate_files(
                 with warnings.catch_warnings(record=True) as caught:
                     # A warning for another file is not a repetition.
                     warnings.simplefilter("always", UserWarning)
-                    _translate_file(translator, path, output_path, format, arguments)
+                    _translate_file(translator, path, output_path, kind, arguments)
                 for warning in caught:
                     message = str(warning.message).removeprefix(f"{path}: ")
                     say_beside_bar(f"{path}: {message}")
@@ -100,14 +100,14 @@ def translate_files(
         raise InputError(f"{len(failures)} of {len(paths)} files were not translated.")
 
 
-def _translate_file(translator, path, output, format, options):
+def _translate_file(translator, path, output, kind, options):
     if output is not None:
-        load(f"{_DOOR}:translate_file")(translator, path, output, format, **options)
+        load(f"{_DOOR}:translate_file")(translator, path, output, kind, **options)
         return
-    format = format or load(f"{_DOOR}:format_of")(path)
+    kind = kind or load(f"{_DOOR}:kind_of")(path)
     content = load(f"{_DOOR}:read_document")(path)
     translate = load(f"{_DOOR}:translate_document")
-    _write(translate(translator, content, format, name=path, **options), None)
+    _write(translate(translator, content, kind, name=path, **options), None)
 
 
 class _Progress:
@@ -126,11 +126,11 @@ class _Progress:
         describe(self._bar, self._text, self._left)
 
 
-def _check_format(format):
-    formats = load(f"{_DOOR}:FORMATS")
-    if format not in formats:
-        rule = f"`document_format` must be one of lines, {', '.join(formats)}; lines only for stdin"
-        raise InputError(f"{rule}. Received: {format!r}.")
+def _check_kind(kind):
+    kinds = load(f"{_DOOR}:KINDS")
+    if kind not in kinds:
+        rule = f"`document_kind` must be one of lines, {', '.join(kinds)}; lines only for stdin"
+        raise InputError(f"{rule}. Received: {kind!r}.")
 
 
 def _outputs(paths, output):

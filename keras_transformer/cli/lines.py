@@ -28,16 +28,18 @@ class LineReader:
     """Reads UTF-8 lines, which end only at `"\\n"` or `"\\r\\n"`.
 
     It asks the system for what is there, without a thread: no read hangs when the program ends,
-    and a file of any length takes the memory of a chunk. `begun` is what was read of it before.
+    and a file of any length takes the memory of a chunk. `first_bytes` were read of it before.
     """
 
-    def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin", begun: bytes = b""):
+    def __init__(
+        self, stream: BinaryIO, name: str | os.PathLike = "stdin", first_bytes: bytes = b""
+    ):
         self._stream, self._name = stream, name
         self._lines: collections.deque[bytes] = collections.deque()
         self._partial_line = bytearray()  # a line without its end
         self._ended = False
         self._taken = 0
-        self._add(begun)
+        self._add(first_bytes)
 
     def take(self, max_lines: int) -> list[Line]:
         """Waits for a line and returns all lines that are there; none at the end of the stream.
@@ -88,12 +90,12 @@ class LineReader:
             self._lines.extend(bytes(line) + b"\n" for line in lines)
 
 
-def read_chunks(stream: BinaryIO, max_lines: int, begun: bytes = b"") -> Iterator[list[Line]]:
+def read_chunks(stream: BinaryIO, max_lines: int, first_bytes: bytes = b"") -> Iterator[list[Line]]:
     """Yields lines of stdin as soon as they come, at most `max_lines` together.
 
-    `begun` is what was read of it before.
+    `first_bytes` were read of it before.
     """
-    reader = LineReader(stream, begun=begun)
+    reader = LineReader(stream, first_bytes=first_bytes)
     while lines := reader.take(max_lines):
         yield lines
 
@@ -146,7 +148,7 @@ def translate_lines(
     target_prefixes: str | os.PathLike | None = None,
     batch_size: int | None = None,
     bar: Any = None,
-    begun: bytes = b"",
+    first_bytes: bytes = b"",
     **options: Any,
 ) -> None:
     """Translates each line of a stream, in order, in constant memory.
@@ -162,7 +164,7 @@ def translate_lines(
         target_prefixes: Path of a file with a target prefix for each line.
         batch_size, **options: Arguments of `Translator.translate`.
         bar: Shows the progress, a `progress_bar`.
-        begun: What was read of the stream before.
+        first_bytes: Bytes of the stream that were read before.
 
     Raises:
         InputError: An option is out of range, raised before anything is read; or a line is at
@@ -177,7 +179,7 @@ def translate_lines(
     # Options are checked first, because a wrong option is not a line's fault.
     translator.check_options(batch_size=batch_size, **options)
     max_lines = chunk_size(batch_size, translator.engine.lines_at_once)
-    chunks = with_prefixes(read_chunks(input, max_lines, begun), target_prefixes)
+    chunks = with_prefixes(read_chunks(input, max_lines, first_bytes), target_prefixes)
     write_results(translate, chunks, format, output, bar=bar)
 
 

@@ -155,7 +155,7 @@ _GROUPS = {
 }
 # Options of commands with many that have a flag of their own. The others are for `--set`.
 _USUAL = {
-    "translate": "output document_format wrapped json n_best stream engine workers threads "
+    "translate": "output document_kind wrapped json n_best stream engine workers threads "
     "beam_size length_penalty max_length sampling source_language target_language batch_size "
     "split_sentences tag markup glossary shortlist",
     "evaluate": "source reference header languages perplexity tokenize save beam_size "

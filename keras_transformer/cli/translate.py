@@ -27,10 +27,10 @@ from keras_transformer.cli.arguments import (
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-COMMAND_OPTIONS = tuple("json stream progress engine files output document_format".split())
+COMMAND_OPTIONS = tuple("json stream progress engine files output document_kind".split())
 _TOP_P = 0.9
 _RESET = "/reset"
-_OF_DOCUMENTS = ("document_format", "wrapped")
+_OF_DOCUMENTS = ("document_kind", "wrapped")
 _OF_LINES = ("json", "alignment", "n_best", "stream", "target_prefixes")
 RAY_OPTIONS = ("workers", "chunk_lines", "ray_address")
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
@@ -54,19 +54,17 @@ def _add_translate_options(command):
     add_declared(group, BulkOptions, names=["threads"])
     add_progress(group)
     group = command.add_argument_group("whole documents")
-    files = "documents, whose names tell their format; with --engine ray, files of lines, plain or "
+    files = "documents, whose names tell their kind; with --engine ray, files of lines, plain or "
     files += "compressed"
     group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
     output = "translation of one file, or folder for translations with the names of the files"
-    formats = (
-        "lines, text, html, markdown, srt, vtt; default for files: by name, for stdin: lines, "
-    )
-    formats += "or with --markup html a page if it begins as one does"
+    kinds = "lines, text, html, markdown, srt, vtt; default for files: by name, for stdin: lines, "
+    kinds += "or with --markup html a page if it begins as one does"
     wrapped = "lines of a text file end at a column: a paragraph, until a blank line, is a text"
     add_options(
         group,
         ("output", str, "PATH", output),
-        ("document_format", str, "NAME", formats),
+        ("document_kind", str, "NAME", kinds),
         ("wrapped", None, None, wrapped),
     )
     group = command.add_argument_group("files over a Ray cluster, with --engine ray")
@@ -119,10 +117,10 @@ def _translate(options):
 
     _refuse(options, RAY_OPTIONS, "needs --engine ray")
     files = getattr(options, "files", [])
-    if files or getattr(options, "document_format", "lines") != "lines":
+    if files or getattr(options, "document_kind", "lines") != "lines":
         _translate_documents(options, files)
         return
-    _refuse(options, ("output", "wrapped"), "needs files or --document-format")
+    _refuse(options, ("output", "wrapped"), "needs files or --document-kind")
     if getattr(options, "alignment", False) and "json" not in options:
         raise InputError("`alignment` is written only as JSON: add `json`.")
     if "stream" in options:
@@ -131,11 +129,11 @@ def _translate(options):
         names += ["json", "alignment", "n_best", "batch_size", "progress"]
         _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
-    size, begun = size_left(source), b""
-    if getattr(options, "markup", None) == "html" and "document_format" not in options:
-        begun, is_page = read_beginning(source)
+    size, first_bytes = size_left(source), b""
+    if getattr(options, "markup", None) == "html" and "document_kind" not in options:
+        first_bytes, is_page = read_beginning(source)
         if is_page:
-            _translate_documents(options, [], begun)
+            _translate_documents(options, [], first_bytes)
             return
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
@@ -152,29 +150,33 @@ def _translate(options):
     if shown is None:
         shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
     with progress_bar(size, shown) as bar:
-        translate_lines(translator, source, sys.stdout, format, bar=bar, begun=begun, **values)
+        translate_lines(
+            translator, source, sys.stdout, format, bar=bar, first_bytes=first_bytes, **values
+        )
 
 
-def _translate_documents(options, files, begun=None):
-    """Translates files, or the document on stdin, of which a page may have begun."""
+def _translate_documents(options, files, first_bytes=None):
+    """Translates files, or the document on stdin, of which `first_bytes` were read."""
     from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.documents import translate_files, translate_stream
     from keras_transformer.engine.engine import long_input_of_commands
 
     rule = "is not allowed with whole documents"
-    _refuse(options, _OF_LINES, rule if begun is None else f"{rule}: add --document-format lines")
+    _refuse(
+        options, _OF_LINES, rule if first_bytes is None else f"{rule}: add --document-kind lines"
+    )
     source = None if files else binary_stdin()
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
-    output, format = getattr(options, "output", None), getattr(options, "document_format", None)
+    output, kind = getattr(options, "output", None), getattr(options, "document_kind", None)
     if source is not None:
-        content = (begun or b"") + source.read()
-        translate_stream(translator, content, format or "html", output, **values)
+        content = (first_bytes or b"") + source.read()
+        translate_stream(translator, content, kind or "html", output, **values)
         return
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr)
-    translate_files(translator, files, output, shown, format, **values)
+    translate_files(translator, files, output, shown, kind, **values)
 
 
 def translate_incrementally(

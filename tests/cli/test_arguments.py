@@ -189,7 +189,7 @@ OWN = {
         "stream": (LINES, "stream_asks_for_one_line_after_the_other"),
         "progress": (LINES, "a_bar_is_shown_on_a_terminal"),
         "files output": (DOCUMENTS, "one_file_is_translated_into_a_file"),
-        "document_format": (DOCUMENTS, "a_file_of_an_unknown_format"),
+        "document_kind": (DOCUMENTS, "a_file_of_an_unknown_kind"),
         "wrapped": (DOCUMENTS, "wrapped_lines_of_a_file_are_one_text"),
         "engine": (RAY, "bulk_options_go_with_the_ray_engine_alone"),
     },

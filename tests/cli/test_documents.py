@@ -61,7 +61,7 @@ def test_a_broken_file_is_one_line_and_the_others_go_on(translate, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["c.txt"]
 
 
-def test_a_file_of_an_unknown_format_is_one_line_unless_the_format_is_named(translate, tmp_path):
+def test_a_file_of_an_unknown_kind_is_one_line_unless_the_kind_is_named(translate, tmp_path):
     for name in ("a.po", "b.txt"):
         (tmp_path / name).write_bytes(b"two")
     for arguments in (["a.po"], ["a.po", "--output", "c"], ["a.po", "b.txt", "--output", "out"]):
@@ -69,7 +69,7 @@ def test_a_file_of_an_unknown_format_is_one_line_unless_the_format_is_named(tran
         assert (code, out) == (2, b"")
         assert err.startswith("keras-transformer: a.po: expected a name that ends with .txt, ")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.txt"]
-    assert translate("a.po", "--document-format", "text") == (0, b"TWO", "")
+    assert translate("a.po", "--document-kind", "text") == (0, b"TWO", "")
 
 
 def test_a_file_without_words_is_copied_and_told(translate, tmp_path):
@@ -94,10 +94,10 @@ def test_a_single_broken_file_is_one_line(translate):
         ("b.txt c/b.txt --output d", "c/b.txt: two files must not have the same name in d."),
         ("a.txt b.txt", "Several files need --output DIR"),
         ("a.txt --json", "`--json` is not allowed with whole documents."),
-        ("a.txt --document-format lines", "`--document-format` must be one of lines, text, html"),
-        ("--document-format page", "`--document-format` must be one of lines, text, html"),
-        ("--wrapped", "`--wrapped` needs files or --document-format."),
-        ("--output a", "`--output` needs files or --document-format."),
+        ("a.txt --document-kind lines", "`--document-kind` must be one of lines, text, html"),
+        ("--document-kind page", "`--document-kind` must be one of lines, text, html"),
+        ("--wrapped", "`--wrapped` needs files or --document-kind."),
+        ("--output a", "`--output` needs files or --document-kind."),
         ("a.txt --beam-size 0", "`--beam-size` must"),
         ("--engine ray a.txt", "--engine ray needs --output."),
         ("--engine ray --output a", "--engine ray needs FILE."),
@@ -122,7 +122,7 @@ def test_wrapped_lines_of_a_file_are_one_text(translate, tmp_path):
 
 
 def test_a_page_on_stdin_is_read_whole(translate):
-    for options in (["--markup", "html"], ["--document-format", "html"]):
+    for options in (["--markup", "html"], ["--document-kind", "html"]):
         assert translate(*options, stdin=PAGE) == (0, UPPER, "")
     utf16 = PAGE.decode().encode("utf-16")
     assert translate("--markup", "html", stdin=utf16)[1] == UPPER.decode().encode("utf-16")
@@ -132,19 +132,19 @@ def test_fragments_on_stdin_are_lines_and_so_is_a_page_as_lines(translate):
     fragments = b"<p>two\n<b>dogs</b> play\nend"
     expected = b"<p>TWO\n<b>DOGS</b> PLAY\nEND\n"
     assert translate("--markup", "html", stdin=fragments) == (0, expected, "")
-    page = translate("--markup", "html", "--document-format", "lines", stdin=PAGE)[1]
+    page = translate("--markup", "html", "--document-kind", "lines", stdin=PAGE)[1]
     assert b"LET A" in page  # A script of several lines is lost.
 
 
 def test_a_document_on_stdin_may_go_to_a_file(translate, tmp_path):
-    options = ["--document-format", "text", "--output", "b.txt"]
+    options = ["--document-kind", "text", "--output", "b.txt"]
     assert translate(*options, stdin=b"two\r\n") == (0, b"", "")
     assert (tmp_path / "b.txt").read_bytes() == b"TWO\r\n"
 
 
 def test_options_of_lines_are_refused_for_a_page_with_the_way_out(translate):
     code, _, err = translate("--markup", "html", "--json", stdin=PAGE)
-    rule = "`--json` is not allowed with whole documents: add --document-format lines."
+    rule = "`--json` is not allowed with whole documents: add --document-kind lines."
     assert (code, err) == (2, f"keras-transformer: {rule}\n")
 
 
@@ -167,8 +167,8 @@ def test_a_bar_shows_the_files(translate, tmp_path):
     assert translate("a.txt", "b.txt", "--output", "out", "--no-progress")[2] == ""
 
 
-def test_help_names_all_formats(capsys):
+def test_help_names_all_kinds(capsys):
     with pytest.raises(SystemExit):
         run(["translate", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"lines, {', '.join(documents.FORMATS)};" in shown
+    assert f"lines, {', '.join(documents.KINDS)};" in shown

@@ -1,4 +1,4 @@
-"""A document of any format: its texts, and the document with their translations."""
+"""A document of any kind: its texts, and the document with their translations."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """Options that a format may read besides the document.
+    """Options that a kind of documents may read besides the document.
 
     Attributes:
         name: Name of the document in messages.
         source_language: Code of the document's language, None if it is unknown.
         target_language: Code of the translation's language, None if it is unknown.
-        markup_step: Step that formats use for tags around words, where the engine gives no
-            alignments; None where the translator's option `markup` does it.
+        fallback_step: Step for tags around words, where the engine gives no alignments; None where
+            the translator's option `markup` does it.
         is_wrapped: Whether lines were wrapped at a column, so that a paragraph is a text.
     """
 
@@ -26,7 +26,7 @@ class Settings(NamedTuple):
     source_language: str | None = None
     target_language: str | None = None
     is_wrapped: bool = False
-    markup_step: TextStep | None = None
+    fallback_step: TextStep | None = None
 
 
 class Document:
@@ -34,11 +34,11 @@ class Document:
 
     Attributes:
         texts: What is translated, in order.
-        options: Options of `Translator.translate` that the texts need.
+        forced_options: Options of `Translator.translate` that the texts need.
     """
 
     texts: list[str]
-    options: dict[str, Any] = {}
+    forced_options: dict[str, Any] = {}
 
     def has_words(self, translations: "Sequence[Translation]") -> bool:
         """Returns whether anything was found to translate."""

@@ -18,7 +18,7 @@ class HtmlPage(Document):
     its voice, and would be hyphenated by its rules. The direction of text is the target's, too.
     """
 
-    options = {"markup": "html"}
+    forced_options = {"markup": "html"}
 
     def __init__(self, text: str, settings: Settings):
         self.texts = [text]

@@ -40,8 +40,8 @@ class Markdown(Document):
         self._headings = [passage for passage in passages if passage.is_heading]
         with_images = (passage for block in passages for passage in (*block.inner, block))
         self._passages = [passage for passage in with_images if has_letters(passage.words)]
-        self._marked = MarkedTexts([one.source for one in self._passages], settings.markup_step)
-        self.texts, self.options = self._marked.texts, self._marked.options
+        self._marked = MarkedTexts([one.source for one in self._passages], settings.fallback_step)
+        self.texts, self.forced_options = self._marked.texts, self._marked.forced_options
 
     def written(self, translations):
         restored = self._marked.restored(translations)

@@ -19,14 +19,14 @@ class MarkedTexts:
 
     Attributes:
         texts: Texts to translate.
-        options: Options of `Translator.translate` for them.
+        forced_options: Options of `Translator.translate` for them.
     """
 
     def __init__(self, sources: Sequence[str], step: TextStep | None):
         self._step = step
         self._rows = [[(text, None)] if step is None else step.before(text) for text in sources]
         self.texts = [text for rows in self._rows for text, _ in rows]
-        self.options: dict[str, Any] = {"markup": "html" if step is None else None}
+        self.forced_options: dict[str, Any] = {"markup": "html" if step is None else None}
 
     def restored(self, translations: "Sequence[Translation]") -> list[str]:
         """Returns the translation of each source, with its tags."""

@@ -77,14 +77,15 @@ class Subtitles(Document):
         ]
         marked = [self._marked(" ".join(part.text for part in parts)) for parts in self._sentences]
         self._tags = [tags for _, tags in marked]
-        self._texts = MarkedTexts([source for source, _ in marked], settings.markup_step)
-        self.texts, self.options = self._texts.texts, dict(self._texts.options)
-        if settings.markup_step is None:
-            self.options["alignment"] = True
+        self._texts = MarkedTexts([source for source, _ in marked], settings.fallback_step)
+        self.texts = self._texts.texts
+        self.forced_options = dict(self._texts.forced_options)
+        if settings.fallback_step is None:
+            self.forced_options["alignment"] = True
 
     def written(self, translations):
         restored = self._texts.restored(translations)
-        aligned = translations if self.options.get("alignment") else [None] * len(restored)
+        aligned = translations if self.forced_options.get("alignment") else [None] * len(restored)
         new_parts: list[list[tuple[_Part, str]]] = [[] for _ in self._utterances]
         for parts, tags, text, translation in zip(
             self._sentences, self._tags, restored, aligned, strict=True

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
 
-class Format(NamedTuple):
-    """A format of documents.
+class DocumentKind(NamedTuple):
+    """A kind of documents.
 
     Attributes:
         suffixes: Endings of the names of its files, in lower case.
         read: Makes a `Document` of a text and of `Settings`.
         declared_encoding: Returns the encoding that a document's bytes name, or None.
-        has_marks: Whether `Settings.markup_step` is needed.
+        has_marks: Whether `Settings.fallback_step` is needed.
     """
 
     suffixes: tuple[str, ...]
@@ -42,41 +42,41 @@ class Format(NamedTuple):
     has_marks: bool = False
 
 
-FORMATS = {
-    "text": Format((".txt",), PlainText),
-    "html": Format((".html", ".htm", ".xhtml"), HtmlPage, declared_encoding),
-    "markdown": Format((".md", ".markdown"), Markdown, has_marks=True),
-    "srt": Format((".srt",), functools.partial(Subtitles, is_webvtt=False), has_marks=True),
-    "vtt": Format((".vtt",), functools.partial(Subtitles, is_webvtt=True), has_marks=True),
+KINDS = {
+    "text": DocumentKind((".txt",), PlainText),
+    "html": DocumentKind((".html", ".htm", ".xhtml"), HtmlPage, declared_encoding),
+    "markdown": DocumentKind((".md", ".markdown"), Markdown, has_marks=True),
+    "srt": DocumentKind((".srt",), functools.partial(Subtitles, is_webvtt=False), has_marks=True),
+    "vtt": DocumentKind((".vtt",), functools.partial(Subtitles, is_webvtt=True), has_marks=True),
 }
-"""Formats of documents by their names."""
+"""Kinds of documents by their names."""
 
 
 _OFFICE = (".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub")
 
 
-def format_of(path: str | os.PathLike) -> str:
-    """Returns the name of the format of a file, or of a suffix.
+def kind_of(path: str | os.PathLike) -> str:
+    """Returns the name of the kind of a file, or of a suffix.
 
     Raises:
-        InputError: The ending of the name is unknown. Read as text, files of most other formats
+        InputError: The ending of the name is unknown. Read as text, files of most other kinds
             would be destroyed.
     """
     name = os.fspath(path)
-    for key, row in FORMATS.items():
+    for kind, row in KINDS.items():
         if name.lower().endswith(row.suffixes):
-            return key
+            return kind
     if name.lower().endswith(_OFFICE):
         rule = "documents of office programs, PDF files and e-books cannot be read"
         raise InputError(f"{name}: {rule}. Save it as HTML first.")
-    known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+    known = ", ".join(suffix for row in KINDS.values() for suffix in row.suffixes)
     rule = f"expected a name that ends with {known}"
-    raise InputError(f"{name}: {rule}; or name the format with --document-format, such as text.")
+    raise InputError(f"{name}: {rule}; or name the kind with --document-kind, such as text.")
 
 
 def decoded(content: bytes, suffix: str, name: str = "document") -> str:
     """Returns the text of a document; takes arguments of `translate_document`."""
-    return decode(content, name, FORMATS[format_of(suffix)].declared_encoding)[0]
+    return decode(content, name, KINDS[kind_of(suffix)].declared_encoding)[0]
 
 
 def translate_document(
@@ -97,7 +97,7 @@ def translate_document(
         translator: `Translator` of a model that translates sentences.
         content: Bytes of the document: UTF-8, UTF-16 with a byte order mark, or for HTML the
             encoding that the page declares.
-        suffix: Ending of the document's name, such as `".html"`, or a name of `FORMATS`.
+        suffix: Ending of the document's name, such as `".html"`, or a name of `KINDS`.
         name: Name of the document in messages.
         wrapped: Whether the lines of a plain text were wrapped at a column, so that a paragraph is
             a text.
@@ -111,27 +111,27 @@ def translate_document(
         Bytes of the translated document.
 
     Raises:
-        InputError: The document is not in such an encoding or of an unknown format, an option is
+        InputError: The document is not in such an encoding or of an unknown kind, an option is
             out of range, or the model translates no sentences.
 
     Warns:
         UserWarning: Nothing was found to translate, or a part of the document stays as it is.
     """
     check_translates_sentences(translator)
-    if suffix not in FORMATS:
-        suffix = format_of(suffix if "." in suffix else f".{suffix}")
-    format = FORMATS[suffix]
-    text, encoding = decode(content, name, format.declared_encoding)
+    if suffix not in KINDS:
+        suffix = kind_of(suffix if "." in suffix else f".{suffix}")
+    kind = KINDS[suffix]
+    text, encoding = decode(content, name, kind.declared_encoding)
     settings = Settings(
         name,
         *_languages(translator.engine, *map(options.get, LANGUAGE_OPTIONS)),
         wrapped,
-        _markup_step(translator, options) if format.has_marks else None,
+        _fallback_step(translator, options) if kind.has_marks else None,
     )
-    document = format.read(text, settings)
+    document = kind.read(text, settings)
     check_count(len(document.texts))
     # A text without letters is no matter of the model, and neither are addresses in a text.
-    options = {"copy_symbols": True, "markup": "placeholders", **options, **document.options}
+    options = {"copy_symbols": True, "markup": "placeholders", **options, **document.forced_options}
     try:
         prepared = translator.in_steps(document.texts, **options)
         rows: list[Translation] = []
@@ -151,7 +151,7 @@ def translate_file(
     translator: "Translator",
     path: str | os.PathLike,
     output: str | os.PathLike,
-    format: str | None = None,
+    kind: str | None = None,
     **options: Any,
 ) -> None:
     """Translates a file; see `translate_document`, whose arguments it takes.
@@ -161,18 +161,18 @@ def translate_file(
         path: Path of the file.
         output: Path of the translation, which is written completely or not at all. It must not be
             the file itself.
-        format: Name of its format in `FORMATS`; by default as the file's name says, whose ending
+        kind: Name of its kind in `KINDS`; by default as the file's name says, whose ending
             must be known.
         **options: Arguments of `translate_document`.
 
     Raises:
         InputError: The file cannot be read or translated, or the output cannot be written.
     """
-    if format is not None:
-        check_choice("format", format, tuple(FORMATS))
+    if kind is not None:
+        check_choice("kind", kind, tuple(KINDS))
     check_output(path, output)
     check_writable(output)
-    suffix = format or format_of(path)
+    suffix = kind or kind_of(path)
     content = read_document(path)
     options = {"name": os.fspath(path), **options}
     write_output(output, translate_document(translator, content, suffix, **options))
@@ -219,7 +219,7 @@ def _languages(engine, source, target):
     return [None if name is None else language_code(name) for name in names]
 
 
-def _markup_step(translator, options):
+def _fallback_step(translator, options):
     """Returns a step for tags around words if the engine gives no alignments with some options."""
     if "align" in translator.engine.capabilities:
         try:

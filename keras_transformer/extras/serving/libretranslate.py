@@ -119,14 +119,14 @@ class LibreTranslate:
         self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
         self._shown = Languages(directions=tuple(self._named))
         try:
-            formats = load(f"{_DOOR}:FORMATS").values()
+            kinds = load(f"{_DOOR}:KINDS").values()
         except InputError:  # The folder was deleted.
-            formats = ()
+            kinds = ()
         self._suffixes = [
             suffix
-            for format in formats
-            if model.takes(**getattr(format.read, "options", {}))
-            for suffix in format.suffixes
+            for kind in kinds
+            if model.takes(**getattr(kind.read, "forced_options", {}))
+            for suffix in kind.suffixes
         ]
 
     @property
@@ -232,7 +232,7 @@ class LibreTranslate:
         """
         if not self._suffixes:
             try:
-                load(f"{_DOOR}:FORMATS")
+                load(f"{_DOOR}:KINDS")
             except InputError as error:
                 raise Rejection(501, str(error)) from None
             raise Rejection(501, "This model translates no files")

@@ -10,8 +10,8 @@ from markup_engines import SayingEngine, in_order
 from keras_transformer import Translator
 from keras_transformer.base.errors import InputError
 from keras_transformer.extras.documents import (
-    FORMATS,
-    format_of,
+    KINDS,
+    kind_of,
     translate_document,
     translate_file,
 )
@@ -20,12 +20,12 @@ TRANSLATOR = Translator(FakeEngine())
 
 
 @pytest.mark.parametrize(
-    ("name", "format"),
+    ("name", "kind"),
     [("a.txt", "text"), ("A.HTM", "html"), (".xhtml", "html"), ("a.b/c.d.srt", "srt")],
 )
-def test_the_ending_of_a_name_tells_the_format(name, format):
-    assert format_of(name) == format
-    assert format in FORMATS
+def test_the_ending_of_a_name_tells_the_kind(name, kind):
+    assert kind_of(name) == kind
+    assert kind in KINDS
 
 
 UNKNOWN = "a.po a.xliff a.json a.csv a.ass a.mdx a.txt.gz README html a.md/b .po".split()
@@ -36,7 +36,7 @@ OTHER_PROGRAMS = "a.docx A.ODT b.c.pdf".split()
 def test_an_unknown_ending_is_refused_before_anything_is_read(name, tmp_path):
     message = "Save it as HTML" if name in OTHER_PROGRAMS else r"ends with \.txt, .*; or name the"
     with pytest.raises(InputError, match=f"^{re.escape(name)}: .*{message}"):
-        format_of(name)
+        kind_of(name)
     with pytest.raises(InputError, match=message):
         translate_document(TRANSLATOR, b"msgid", name if "." in name else f".{name}x")
     with pytest.raises(InputError, match=message):
@@ -54,10 +54,10 @@ REFUSED = [
     ("letter.txt", "letter.txt", {}, NOT_REPLACED),
     ("letter.txt", "link.txt", {}, NOT_REPLACED),
     ("letter.txt", "other_name.txt", {}, NOT_REPLACED),
-    ("letter.txt", "b", {"format": "page"}, "`format` must be one of text, html"),
+    ("letter.txt", "b", {"kind": "page"}, "`kind` must be one of text, html"),
     ("a.txt", "b", {}, r"a\.txt: no such file"),
-    ("folder", "b", {"format": "text"}, "expected a file. Received: a directory"),
-    ("/dev/zero", "b", {"format": "text"}, "/dev/zero: expected a file. Received: a device."),
+    ("folder", "b", {"kind": "text"}, "expected a file. Received: a directory"),
+    ("/dev/zero", "b", {"kind": "text"}, "/dev/zero: expected a file. Received: a device."),
     ("latin.txt", "letter.txt", {}, r"latin\.txt, line 2: expected UTF-8"),
     *(("letter.txt", path, {}, NOT_WRITTEN) for path in ("a" * 256, "loop", "no/b.txt", "folder")),
 ]
@@ -97,7 +97,7 @@ def test_a_document_without_words_is_told(suffix, content):
 
 
 @pytest.mark.parametrize("suffix", ["notes.md", ".MD", "md", "markdown"])
-def test_a_name_a_suffix_and_a_format_name_the_format_of_bytes(suffix):
+def test_a_name_a_suffix_and_a_format_name_the_kind_of_bytes(suffix):
     assert translate_document(TRANSLATOR, b"a `b`", suffix) == b"A `b`"
 
 
@@ -132,11 +132,11 @@ def test_options_with_which_an_engine_gives_no_alignments_still_place_tags_aroun
     assert translate_document(translator, b"a **b** c", ".md", beam_size=1) == b"A **B** C"
 
 
-@pytest.mark.parametrize(("name", "format"), [("a.txt", None), ("a.po", "text")])
-def test_a_file_is_translated_into_another_file(tmp_path, name, format):
+@pytest.mark.parametrize(("name", "kind"), [("a.txt", None), ("a.po", "text")])
+def test_a_file_is_translated_into_another_file(tmp_path, name, kind):
     path, output = tmp_path / name, tmp_path / "brief.txt"
     path.write_bytes(b"two dogs\r\n")
-    translate_file(TRANSLATOR, path, output, format=format)
+    translate_file(TRANSLATOR, path, output, kind=kind)
     assert (path.read_bytes(), output.read_bytes()) == (b"two dogs\r\n", b"TWO DOGS\r\n")
 
 
