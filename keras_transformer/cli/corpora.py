@@ -116,13 +116,13 @@ def paired(
 
     The options are about tables and translation memories; see `pair_file`.
     """
-    from keras_transformer.data.pairs import is_memory, pair_file
+    from keras_transformer.data.pairs import is_tmx, pair_file
     from keras_transformer.text.tables import is_table
 
     corpora: list[tuple[str | PairFile, str | None]] = []
     paths_left = iter(paths)
     for source in paths_left:
-        if is_memory(source):
+        if is_tmx(source):
             corpora.append((pair_file(source, None, languages, inline_tags), None))
         elif is_table(source):
             corpora.append((pair_file(source, header), None))
@@ -132,7 +132,7 @@ def paired(
         else:
             corpora.append((source, target))
     # An option without a file that it belongs to is an error.
-    if not any(map(is_memory, paths)):
+    if not any(map(is_tmx, paths)):
         pair_file(paths[0], None, languages, inline_tags)
     if not any(map(is_table, paths)):
         pair_file(paths[0], header, languages, inline_tags)

@@ -70,7 +70,7 @@ def open_pair_file(
     return load(PAIR_FILES[key])(path, languages, inline_tags)
 
 
-def is_memory(path: str) -> bool:
+def is_tmx(path: str) -> bool:
     """Returns whether a path names a translation memory, plain or compressed."""
     return without_compression(path).endswith(".tmx")
 
@@ -91,7 +91,7 @@ def pair_file(
     """
     if header is not None and not is_table(path):
         raise InputError(f"`header` belongs to a table, *.tsv or *.csv. Received: {path}.")
-    if is_memory(path):
+    if is_tmx(path):
         if languages is None:
             raise InputError(f"{path}: a translation memory needs `languages`, such as en-de.")
         return open_pair_file("tmx", path, languages, inline_tags or "drop")

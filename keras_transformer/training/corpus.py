@@ -103,7 +103,7 @@ class Corpus:
     def files_of(self, corpus: NamedFiles) -> tuple[TextFile, pathlib.Path | None]:
         """Returns a corpus' source and target file; the target is None if one file has both."""
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
-        if corpus.is_memory:
+        if corpus.is_tmx:
             languages = corpus.languages or ""  # never empty: the recipe was checked
             return open_pair_file("tmx", base / corpus.source, languages, corpus.inline_tags), None
         if corpus.header is not None:
@@ -409,7 +409,7 @@ def languages_of(recipe: Recipe, run: RunFiles | None = None, where: str = "") -
         return named
     corpora = recipe.data.corpora("train")
     # Of a memory, languages choose texts, whose tag is another option.
-    if named.tokens or any(corpus.languages and not corpus.is_memory for corpus in corpora):
+    if named.tokens or any(corpus.languages and not corpus.is_tmx for corpus in corpora):
         languages = languages_of_tags(run.tokenizers()[0].tag_tokens)
     if languages is None and named.tokens:
         rule = f"{run.path}: its vocabulary must have tokens of languages"

@@ -357,8 +357,8 @@ def _contradictions_of_files(recipe):
     """Yields rows of `_contradictions` for files that a kind of model does not learn from."""
     for part in PARTS:
         corpora = recipe.data.corpora(part)
-        has_memory = any(corpus.is_memory for corpus in corpora)
-        has_pairs = has_memory or any(
+        has_tmx = any(corpus.is_tmx for corpus in corpora)
+        has_pairs = has_tmx or any(
             corpus.target or corpus.header is not None for corpus in corpora
         )
         yield (
@@ -366,7 +366,7 @@ def _contradictions_of_files(recipe):
             f"A language model learns from one text: `data.{part}` is {{source: FILE}}.",
         )
         yield (
-            has_memory and recipe.gives_labels,
+            has_tmx and recipe.gives_labels,
             f"A classifier learns from labels: `data.{part}` has no *.tmx.",
         )
 

@@ -11,7 +11,7 @@ from keras_transformer.base.options import option, options_class
 from keras_transformer.base.reading import expanded_path
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
-from keras_transformer.data.pairs import InlineTags, is_memory, pair_file
+from keras_transformer.data.pairs import InlineTags, is_tmx, pair_file
 from keras_transformer.engine.scores import BleuTokenizer
 from keras_transformer.text.languages import (
     Languages,
@@ -67,10 +67,10 @@ class Files:
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> "Files":
-        is_table = self.target is None and self.source and not self.is_memory
+        is_table = self.target is None and self.source and not self.is_tmx
         if self.header is not None and not is_table:
             raise InputError("`header` belongs to a table: `source` without `target`.")
-        if self.is_memory:
+        if self.is_tmx:
             if self.target is not None:
                 raise InputError("A translation memory, `source: *.tmx`, needs no `target`.")
             pair_file(self.source, None, self.languages)  # raises its errors
@@ -81,9 +81,9 @@ class Files:
         return self
 
     @property
-    def is_memory(self) -> bool:
+    def is_tmx(self) -> bool:
         """True for a translation memory."""
-        return is_memory(self.source)
+        return is_tmx(self.source)
 
 
 @options_class
@@ -231,7 +231,7 @@ class DataSection(PairChecks):
         """
         for part in PARTS:
             for corpus in self.corpora(part):
-                if corpus.languages and not corpus.is_memory:
+                if corpus.languages and not corpus.is_tmx:
                     check_known_pair(corpus.languages, f"data.{part}.languages", where)
 
     @property

@@ -47,7 +47,7 @@ _BREAK_NAMES = SEPARATORS | {"tab", "cr", "lb", "line-break"}
 _SPACES = re.compile(r"\s{2,}|[\t\r\n]")
 
 
-@dataclasses.dataclass(eq=False, slots=True)
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class _Code:
     """A code, or the begin or the end of an element.
 
@@ -57,7 +57,7 @@ class _Code:
         pair: Number that both ends of a pair have.
         is_break: Whether its element says that it separates words.
         content: Its text.
-        partner: The other end of a pair, None without one.
+        is_element: Whether it is the begin or the end of an element around text.
     """
 
     kind: Kind
@@ -65,7 +65,7 @@ class _Code:
     pair: str = ""
     is_break: bool = False
     content: str = ""
-    partner: "_Code | None" = None
+    is_element: bool = False
 
     def as_text(self):
         """Returns the text that a code stands for: a field, a character or a space; or ""."""
@@ -88,14 +88,17 @@ class _Code:
         has_break = any(is_block or name in _BREAK_NAMES for name, is_block in names)
         return self.is_break or has_break or _BREAK_CODE.match(code) is not None
 
-    def as_markup(self):
-        """Returns the tags of a code, `<g id="1">` and `</g>` of a pair, or `<x id="1"/>`."""
+    def as_markup(self, partner: "_Code | None"):
+        """Returns the tags of a code, `<g id="1">` and `</g>` of a pair, or `<x id="1"/>`.
+
+        `partner` is the other end of its pair, None without one.
+        """
         number = html.escape(self.number)
         if self.kind == "single":
             return self.content.strip() if _TAGS.fullmatch(self.content) else f'<x id="{number}"/>'
-        if self.partner is None:
+        if partner is None:
             return f'<x id="{number}"/>'
-        begin, end = (self, self.partner) if self.kind == "begin" else (self.partner, self)
+        begin, end = (self, partner) if self.kind == "begin" else (partner, self)
         if (tags := _paired_tags(begin.content, end.content)) is not None:
             return tags[self.kind == "end"]
         return f'<g id="{number}">' if self.kind == "begin" else "</g>"
@@ -177,7 +180,7 @@ class Segment:
 
 
 def _items(nodes):
-    """Returns the texts and the codes of a tree in order; both ends of an element are partners."""
+    """Returns the texts and the codes of a tree in order."""
     items: list[str | _Code] = []
     nodes_left: list[str | _Element | _Code] = list(reversed(nodes))
     while nodes_left:
@@ -192,21 +195,20 @@ def _items(nodes):
         else:
             # A tag of another format stays as it is.
             is_group = node.name in _GROUPS
-            begin = _code(node, "begin", "" if is_group else _tag(node))
-            end = _Code("end", begin.number, content="" if is_group else f"</{node.name}>")
-            begin.partner, end.partner = end, begin
+            begin = _code(node, "begin", "" if is_group else _tag(node), is_element=True)
+            end = "" if is_group else f"</{node.name}>"
             items.append(begin)
-            nodes_left.append(end)
+            nodes_left.append(_Code("end", begin.number, content=end, is_element=True))
             nodes_left += reversed(node.children)
     return items
 
 
-def _code(element, kind, content):
+def _code(element, kind, content, is_element=False):
     """Makes the code of an element, with the numbers of its attributes."""
     number, pair = (_first_of(element.attributes, names) for names in (_NUMBERS, _PAIR_NUMBERS))
     type_name = element.attributes.get("type", element.attributes.get("ctype", ""))
     is_break = type_name.lower().removeprefix("x-") in _BREAK_TYPES
-    return _Code(kind, number, pair, is_break, content)
+    return _Code(kind, number, pair, is_break, content, is_element)
 
 
 def _first_of(attributes, names):
@@ -246,7 +248,7 @@ def _without_tags(items):
 
 def _with_tags(items):
     """Returns the text of items as HTML, in which codes are tags."""
-    _pair(items)
+    pairs = _pairs(items)
     writer = _Writer()
     for item in items:
         text = item if isinstance(item, str) else item.as_text()
@@ -255,7 +257,7 @@ def _with_tags(items):
         elif text:
             writer.leave_out(" ")
         else:
-            writer.add(item.as_markup())
+            writer.add(item.as_markup(pairs.get(item)))
     return writer.line()
 
 
@@ -290,18 +292,25 @@ class _Writer:
         self._is_after_gap = True
 
 
-def _pair(items):
-    """Pairs the codes of a segment; pairs that overlap, or cross an element, have no partner."""
+def _pairs(items):
+    """Returns the other end of each code of a pair, and of each element.
+
+    Pairs that overlap, or cross an element, have no other end.
+    """
+    pairs: dict[_Code, _Code] = {}
+    elements: list[_Code] = []  # open elements around the current code
     scopes: list[tuple[list[_Code], collections.Counter[str]]] = [([], collections.Counter())]
     for item in items:
         if isinstance(item, str) or item.kind == "single":
             continue
+        begin = None
         open_codes, open_pairs = scopes[-1]
-        if item.partner is not None:  # of an element
-            if item.kind == "begin":
-                scopes.append(([], collections.Counter()))
-            else:
-                scopes.pop()
+        if item.is_element and item.kind == "begin":
+            elements.append(item)
+            scopes.append(([], collections.Counter()))
+        elif item.is_element:
+            begin = elements.pop()
+            scopes.pop()
         elif item.kind == "begin":
             open_codes.append(item)
             open_pairs[item.pair] += 1
@@ -309,4 +318,6 @@ def _pair(items):
             while (begin := open_codes.pop()).pair != item.pair:
                 open_pairs[begin.pair] -= 1
             open_pairs[item.pair] -= 1
-            item.partner, begin.partner = begin, item
+        if begin is not None:
+            pairs |= {begin: item, item: begin}
+    return pairs

@@ -88,31 +88,31 @@ def model_1(
             else:
                 tables[number] = new_table = _Table.of(probabilities)
                 block.add_to_totals(new_totals, new_table.array(block.size))
-            progress(len(block.kinds) / max(links.count, 1) / _ITERATIONS)
+            progress(len(block.token_pairs) / max(links.count, 1) / _ITERATIONS)
         totals = new_totals
 
 
 class _Table(NamedTuple):
-    """Probabilities of a block's kinds of links between two iterations, without small ones.
+    """Probabilities of a block's pairs of tokens between two iterations, without small ones.
 
     Attributes:
-        kinds: Kinds with a probability above `_LEAST`.
+        token_pairs: Pairs with a probability above `_LEAST`.
         probabilities: Their probabilities.
     """
 
-    kinds: np.ndarray
+    token_pairs: np.ndarray
     probabilities: np.ndarray
 
     @classmethod
     def of(cls, probabilities: np.ndarray) -> "_Table":
-        """Makes the table of the probabilities of all kinds."""
-        kinds = np.flatnonzero(probabilities > _LEAST).astype("int32")
-        return cls(kinds, probabilities[kinds].astype("float32"))
+        """Makes the table of the probabilities of all pairs."""
+        token_pairs = np.flatnonzero(probabilities > _LEAST).astype("int32")
+        return cls(token_pairs, probabilities[token_pairs].astype("float32"))
 
     def array(self, size: int) -> np.ndarray:
-        """Returns the probabilities of all kinds, float32 `(size,)`."""
+        """Returns the probabilities of all pairs, float32 `(size,)`."""
         probabilities = np.zeros(size, "float32")
-        probabilities[self.kinds] = self.probabilities
+        probabilities[self.token_pairs] = self.probabilities
         return probabilities
 
 
@@ -151,16 +151,16 @@ class _Links:
         positions += np.arange(ends[-1], dtype="int32")
         first = int(self._tokens[start])
         rows = (self._tokens[start:stop] - first).astype("int64") * self._num_targets
-        kinds = np.repeat(rows, counts)
-        kinds += self._targets[positions]
+        token_pairs = np.repeat(rows, counts)
+        token_pairs += self._targets[positions]
         size = (int(self._tokens[stop - 1]) - first + 1) * self._num_targets
-        if size <= _SPARSE * len(kinds):
-            return _Block(first, self._num_targets, positions, kinds, None, size)
+        if size <= _SPARSE * len(token_pairs):
+            return _Block(first, self._num_targets, positions, token_pairs, None, size)
         if start not in self._sorted:
-            keys, kinds = np.unique(kinds, return_inverse=True)
-            self._sorted[start] = keys, kinds.astype("int32")
-        keys, kinds = self._sorted[start]
-        return _Block(first, self._num_targets, positions, kinds, keys, len(keys))
+            keys, token_pairs = np.unique(token_pairs, return_inverse=True)
+            self._sorted[start] = keys, token_pairs.astype("int32")
+        keys, token_pairs = self._sorted[start]
+        return _Block(first, self._num_targets, positions, token_pairs, keys, len(keys))
 
 
 class _Block(NamedTuple):
@@ -170,46 +170,46 @@ class _Block(NamedTuple):
         first: The first source token.
         num_targets: Number of target tokens.
         positions: Position of each link's target token among all target tokens.
-        kinds: Kind of each link: its pair of tokens.
-        keys: Source minus `first`, times `num_targets`, plus target, of each kind; None if all
-            pairs of tokens are kinds.
-        size: Number of kinds.
+        token_pairs: Number of each link's pair of tokens.
+        keys: Source minus `first`, times `num_targets`, plus target, of each pair; None if all
+            pairs of the block's tokens are numbered.
+        size: Number of pairs.
     """
 
     first: int
     num_targets: int
     positions: np.ndarray
-    kinds: np.ndarray
+    token_pairs: np.ndarray
     keys: np.ndarray | None
     size: int
 
     def reestimated(self, probabilities: np.ndarray, totals: np.ndarray) -> np.ndarray:
-        """Returns new probabilities of the kinds, float64.
+        """Returns new probabilities of the pairs, float64.
 
         Args:
-            probabilities: Earlier probabilities of the kinds.
+            probabilities: Earlier probabilities of the pairs.
             totals: Sum of the probabilities of each target token's links, by its position.
         """
         # A total is 0 where all probabilities were too small.
-        shares = probabilities[self.kinds] / np.maximum(totals[self.positions], 1e-30)
-        expected_counts = np.bincount(self.kinds, shares, self.size)
+        shares = probabilities[self.token_pairs] / np.maximum(totals[self.positions], 1e-30)
+        expected_counts = np.bincount(self.token_pairs, shares, self.size)
         return expected_counts / np.maximum(self._sums(expected_counts), 1e-30)
 
     def add_to_totals(self, totals: np.ndarray, probabilities: np.ndarray) -> None:
         """Adds the probability of each link to the total of its target token."""
-        np.add.at(totals, self.positions, probabilities[self.kinds].astype("float64"))
+        np.add.at(totals, self.positions, probabilities[self.token_pairs].astype("float64"))
 
     def _sums(self, values):
-        """Returns for each kind the sum of the values of its source token."""
+        """Returns for each pair the sum of the values of its source token."""
         if self.keys is None:
             return np.repeat(values.reshape(-1, self.num_targets).sum(1), self.num_targets)
         sources = self.keys // self.num_targets
         return np.bincount(sources, values)[sources]
 
     def translations(self, probabilities: np.ndarray) -> Translations:
-        """Returns the kinds with a probability above 0."""
-        kinds = np.flatnonzero(probabilities)
-        keys = kinds if self.keys is None else self.keys[kinds]
+        """Returns the pairs with a probability above 0."""
+        token_pairs = np.flatnonzero(probabilities)
+        keys = token_pairs if self.keys is None else self.keys[token_pairs]
         sources, targets = np.divmod(keys, self.num_targets)
-        counts = np.bincount(self.kinds, minlength=self.size)[kinds]
-        return Translations(sources + self.first, targets, probabilities[kinds], counts)
+        counts = np.bincount(self.token_pairs, minlength=self.size)[token_pairs]
+        return Translations(sources + self.first, targets, probabilities[token_pairs], counts)

@@ -21,14 +21,14 @@ from keras_transformer.export.readme_languages import example_of
 from keras_transformer.export.supported import check_portable, check_transformer
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.extras.ctranslate2.names import ACTIVATIONS, SIDES, join, marian_names
-from keras_transformer.extras.foreign.foreign_model import written
+from keras_transformer.extras.foreign.foreign_model import inverted
 from keras_transformer.extras.foreign.weights import matrix_of, named_weights
 
 if TYPE_CHECKING:
     from keras_transformer.engine import ModelEngine
     from keras_transformer.models import Transformer
 
-_ACTIVATIONS = written(ACTIVATIONS)
+_ACTIVATIONS = inverted(ACTIVATIONS)
 _LEAST_POSITIONS = 1024
 _LEAST = np.float32(127) / np.finfo("float32").max
 _ADVICE = "Train the model longer: CTranslate2 searches differently where a model is unsure."

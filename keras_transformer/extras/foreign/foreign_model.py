@@ -20,8 +20,8 @@ _MAX_RUNS = 16  # of consecutive ids, each of which is read by itself
 _HALF_PRECISION = (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
-def written(names: Mapping[Any, str]) -> dict[str, Any]:
-    """Inverts a table of this package's names by another program's names.
+def inverted(names: Mapping[Any, str]) -> dict[str, Any]:
+    """Returns another program's names by this package's names, from the inverse table.
 
     Of two names of the program, the first is written. Keras has two names of `silu`.
     """

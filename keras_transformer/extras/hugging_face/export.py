@@ -20,7 +20,7 @@ from keras_transformer.decoding.search_options import DecodingOptions, exported_
 from keras_transformer.export.exporter import log_step
 from keras_transformer.export.options import SearchedOptions
 from keras_transformer.extras.foreign.foreign_export import ForeignExporter, gives_probability
-from keras_transformer.extras.foreign.foreign_model import written
+from keras_transformer.extras.foreign.foreign_model import inverted
 from keras_transformer.extras.foreign.weights import named_arrays
 from keras_transformer.extras.hugging_face import names
 from keras_transformer.layers.positions import position_table
@@ -31,7 +31,7 @@ from keras_transformer.text.vocabulary import SPACE, parsed
 if TYPE_CHECKING:
     from keras_transformer.engine import ModelEngine
 
-_ACTIVATIONS = written(names.ACTIVATIONS)
+_ACTIVATIONS = inverted(names.ACTIVATIONS)
 _VALUES = {
     "positions": ("sinusoidal",),
     "position_frequencies": ("paper",),

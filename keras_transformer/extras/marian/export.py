@@ -13,7 +13,7 @@ from keras_transformer.decoding.search_options import DecodingOptions, exported_
 from keras_transformer.export.exporter import log_step, read_template
 from keras_transformer.export.options import RankedOptions
 from keras_transformer.extras.foreign.foreign_export import ForeignExporter, gives_probability
-from keras_transformer.extras.foreign.foreign_model import written
+from keras_transformer.extras.foreign.foreign_model import inverted
 from keras_transformer.extras.foreign.weights import named_arrays
 from keras_transformer.extras.marian.reader import ACTIVATIONS, OPTIONS
 from keras_transformer.text.vocabulary import parsed
@@ -21,7 +21,7 @@ from keras_transformer.text.vocabulary import parsed
 if TYPE_CHECKING:
     from keras_transformer.engine import ModelEngine
 
-_ACTIVATIONS = written(ACTIVATIONS)
+_ACTIVATIONS = inverted(ACTIVATIONS)
 _VALUES = {
     "positions": ("sinusoidal", "none"),
     "position_layout": ("halves",),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.extras.ctranslate2 import names as ctranslate2_names
-from keras_transformer.extras.foreign.foreign_model import written
+from keras_transformer.extras.foreign.foreign_model import inverted
 from keras_transformer.extras.foreign.weights import matrix_of, named_arrays, named_weights
 from keras_transformer.extras.hugging_face import names as hugging_face_names
 from keras_transformer.extras.marian import reader as marian
@@ -24,7 +24,7 @@ def model_of(**fields):
     "table", [ctranslate2_names.ACTIVATIONS, hugging_face_names.ACTIVATIONS, marian.ACTIVATIONS]
 )
 def test_each_activation_that_is_written_is_read_as_itself(table):
-    for ours, theirs in written(table).items():
+    for ours, theirs in inverted(table).items():
         equal = keras.activations.get(table[theirs]), keras.activations.get(ours)
         assert equal[0] is equal[1]
 
