@@ -29,7 +29,7 @@ def translated_lines(
     function: Callable[[list[Line]], Sequence],
     lines: list[Line],
     name: str,
-    tell: Callable[[str], object] = print_message,
+    report: Callable[[str], object] = print_message,
 ) -> Iterator[tuple[list[Line], Sequence]]:
     """Yields the lines up to the line at fault with their results, then raises its error.
 
@@ -37,7 +37,7 @@ def translated_lines(
         function: Returns one result per line. It raises an `InputError` before it starts.
         lines: At least one line.
         name: Name of the lines' file in messages.
-        tell: Function that is called with each of the warnings.
+        report: Function that is called with each of the warnings.
     """
     first, last = lines[0].number, lines[-1].number
     where = f"{name}, line {first}" if first == last else f"{name}, lines {first} to {last}"
@@ -50,9 +50,9 @@ def translated_lines(
         if error.index is None:
             raise InputError(f"{where}: {error}") from None
         if error.index:
-            yield from translated_lines(function, lines[: error.index], name, tell)
+            yield from translated_lines(function, lines[: error.index], name, report)
         number = lines[error.index].number
         raise InputError(f"{name}, line {number}: {error.message}") from None
     for warning in caught:
-        tell(f"{where}: {warning.message}")
+        report(f"{where}: {warning.message}")
     yield lines, results

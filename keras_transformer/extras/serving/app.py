@@ -118,7 +118,7 @@ class Api:
         options: Options of the server.
         files_folder: Folder for translated files, which all processes share; None for a folder of
             this process.
-        tell: Function that is called with the progress of the start.
+        report: Function that is called with the progress of the start.
 
     Raises:
         InputError: The export is damaged, or cannot do `options.markup`.
@@ -129,7 +129,7 @@ class Api:
         export: ServedExport,
         options: ServerOptions,
         files_folder: str | None = None,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
     ):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.base.compilation_cache import enable_compilation_cache
@@ -137,7 +137,7 @@ class Api:
         enable_compilation_cache()
         self.number, self.name, self.options = export.number, export.name, options
         self.model = Model(export.path, options.threads, options.markup, options.languages)
-        self.model.warm_up(options, tell)
+        self.model.warm_up(options, report)
         self.hosts = _own_hosts(options.allowed_hosts)
         self._page = _page_of(export.name)
         limits = options.max_sentences, options.max_text_characters
@@ -277,7 +277,7 @@ class Api:
             if count > (limit := self.options.max_sentences):
                 raise too_many_sentences(count, limit, options.get("markup") == "html", status)
             translations = await self._batcher.submit(work.rows)
-            return await self.call(is_long, work.after, translations)
+            return await self.call(is_long, work.to_translations, translations)
         finally:
             has_ended.set()
 

@@ -155,7 +155,7 @@ class DeepL:
                 "text": hypotheses(parts, results, request.read.has_entities)[0].replace(_MARK, ""),
                 "billed_characters": length,
             }
-            for parts, length in zip(request.read.texts, request.lengths, strict=True)
+            for parts, length in zip(request.read.places, request.lengths, strict=True)
         ]
         return as_json({"translations": rows}, self._max_answer_bytes)
 

@@ -61,13 +61,25 @@ _FRONTEND_TIMEOUT = 500  # milliseconds that LibreTranslate's page waits for the
 _LINE_BREAK = re.compile(r"(<br ?/?>)")  # of Subtitle Edit, in texts that are no HTML
 
 
+class Plan(NamedTuple):
+    """What is translated of the texts of a request, and where.
+
+    Attributes:
+        texts: Texts to translate.
+        places: For each text of the request its parts in order: strings that are not translated,
+            and indices of `texts`.
+    """
+
+    texts: list[str]
+    places: list[list[str | int]]
+
+
 class Request(NamedTuple):
     """A checked request for translations.
 
     Attributes:
         prediction: The texts to translate.
-        texts: Parts of each text: strings that are not translated, and indices of texts to
-            translate.
+        places: `Plan.places` of these texts.
         is_list: Whether the request had a list of texts.
         alternatives: Maximum number of alternatives per text.
         detected: Field `detectedLanguage` of the answer per text; None if the source was given.
@@ -75,7 +87,7 @@ class Request(NamedTuple):
     """
 
     prediction: Predict
-    texts: list[list[str | int]]
+    places: list[list[str | int]]
     is_list: bool
     alternatives: int
     detected: dict[str, Any] | None
@@ -209,15 +221,17 @@ class LibreTranslate:
         signature, options = self._search(wants_html, alternatives)
         is_html = options.get("markup") == "html"
         options = {**options, **self._rules(asked)}
-        parts, pieces = self._parts(texts, is_html, is_copied)
+        if is_html:
+            self._check_blocks(texts)
+        plan = _plan(texts, is_html, is_copied)
         # Languages are inputs of each sentence if the signature takes them, else options of all.
         languages = {} if is_copied else self._named_languages(*directions[source, target])
         names_of_inputs = self._model.signatures[signature].inputs
         inputs = {name: languages.pop(name) for name in names_of_inputs if name in languages}
-        rows = [{"text": piece, **inputs} for piece in pieces]
+        rows = [{"text": text, **inputs} for text in plan.texts]
         return Request(
             prediction=Predict(signature, rows, False, tuple({**options, **languages}.items())),
-            texts=parts,
+            places=plan.places,
             is_list=isinstance(asked.q, list),
             alternatives=alternatives,
             detected=detected,
@@ -354,24 +368,11 @@ class LibreTranslate:
             rules["long_input"] = long_input_of_commands(self._model.engine)
         return rules
 
-    def _parts(self, texts, is_html, is_copied):
-        """Returns the parts of all texts as in `Request`, and the texts to translate."""
+    def _check_blocks(self, texts):
+        """Raises a `Rejection` for texts in HTML of more blocks than the limit."""
         limit = self._limits.max_sentences
-        if is_html and (count := count_blocks_up_to(limit, texts)) > limit:
+        if (count := count_blocks_up_to(limit, texts)) > limit:
             raise _too_large(count, "blocks", limit, "max_sentences")
-        rows: list[str] = []
-        parts_of_texts = []
-        for text in texts:
-            parts: list[str | int] = []
-            for piece in [text] if is_html or is_copied else _LINE_BREAK.split(text):
-                # A text of emoji, without letters and digits, remains as it is.
-                if is_copied or not has_words(piece) or _LINE_BREAK.fullmatch(piece):
-                    parts.append(piece)
-                    continue
-                parts.append(len(rows))
-                rows.append(piece)
-            parts_of_texts.append(parts)
-        return parts_of_texts, rows
 
     def _detected(self, texts, sources):
         """Returns the most probable of the languages, or the first source if nothing tells.
@@ -396,7 +397,7 @@ class LibreTranslate:
             Rejection: 413, the answer is too long.
         """
         translations, alternatives = [], []
-        for parts in request.texts:
+        for parts in request.places:
             best, *rest = hypotheses(parts, results, request.has_entities)
             translations.append(best)
             alternatives.append(rest[: request.alternatives])
@@ -420,6 +421,21 @@ def _typed_code(value):
 
 def _full_name(code):
     return f"{language_name(code)} ({code})"
+
+
+def _plan(texts, is_html, is_copied):
+    """Returns the `Plan` of texts; a text of emoji, without letters and digits, stays as it is."""
+    plan = Plan([], [])
+    for text in texts:
+        places: list[str | int] = []
+        for piece in [text] if is_html or is_copied else _LINE_BREAK.split(text):
+            if is_copied or not has_words(piece) or _LINE_BREAK.fullmatch(piece):
+                places.append(piece)
+            else:
+                places.append(len(plan.texts))
+                plan.texts.append(piece)
+        plan.places.append(places)
+    return plan
 
 
 def _too_large(count, unit, limit, option):

@@ -164,11 +164,19 @@ class Model:
             for index, row in enumerate(rows):
                 filters = tuple(row[option] for option in FILTERS if option in row)
                 groups.setdefault(filters, []).append(index)
-            works = [
-                self._prepared(name, [rows[index] for index in indices], options, check)
-                for indices in groups.values()
-            ]
-        return _joined(works, list(groups.values()))
+            works: dict[tuple[int, ...], Work] = {}  # by the indices of their texts
+            for indices in groups.values():
+                rows_of_group = [rows[index] for index in indices]
+                works[*indices] = self._prepared(name, rows_of_group, options, check)
+
+        def to_translations(translations):
+            translations_by_index, following = {}, iter(translations)
+            for indices, work in works.items():
+                row = work.to_translations([*itertools.islice(following, len(work.rows))])
+                translations_by_index |= zip(indices, row, strict=True)
+            return [translations_by_index[index] for index in sorted(translations_by_index)]
+
+        return Work([row for work in works.values() for row in work.rows], to_translations)
 
     def _prepared(self, name, rows, options, check):
         """Returns the work of rows with the same filters of sampling."""
@@ -240,7 +248,7 @@ class Model:
         return options
 
     def warm_up(
-        self, options: ServerOptions, tell: Callable[[str], None] = lambda text: None
+        self, options: ServerOptions, report: Callable[[str], None] = lambda text: None
     ) -> int:
         """Runs signatures in each shape that XLA compiles; returns the number of batches.
 
@@ -248,7 +256,7 @@ class Model:
 
         Args:
             options: Options of the server.
-            tell: Function that is called with a description of the next step.
+            report: Function that is called with a description of the next step.
 
         Raises:
             InputError: A signature is missing, or takes other inputs than texts.
@@ -282,9 +290,9 @@ class Model:
             if length <= last and rows < 2 * options.max_batch_size
         ]
         with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
-            tell(f"{doing} {len(batches)} shapes of batches")
+            report(f"{doing} {len(batches)} shapes of batches")
             for count, _ in enumerate(pool.map(self._run_at_once, batches), start=1):
-                tell(f"{done} {count} of {len(batches)} shapes of batches")
+                report(f"{done} {count} of {len(batches)} shapes of batches")
         return len(batches)
 
     def _run_at_once(self, batch):
@@ -380,28 +388,12 @@ class Work(NamedTuple):
 
     Attributes:
         rows: Key and inputs of each sentence. Only rows with equal keys can share a batch.
-        after: Function that takes the translations of rows, and returns the translations of texts.
+        to_translations: Function that takes the translations of rows, and returns the translations
+            of texts.
     """
 
     rows: list[Row]
-    after: Callable[[list[Translation]], list[Translation]]
-
-
-def _joined(works, indices_of_works):
-    """Returns the work of several groups of texts, with their indices in the request."""
-    if len(works) == 1:
-        return works[0]
-    count = sum(map(len, indices_of_works))
-
-    def after(translations):
-        translations_of_texts, following = [None] * count, iter(translations)
-        for work, indices in zip(works, indices_of_works, strict=True):
-            row = work.after(list(itertools.islice(following, len(work.rows))))
-            for index, translation in zip(indices, row, strict=True):
-                translations_of_texts[index] = translation
-        return translations_of_texts
-
-    return Work([row for work in works for row in work.rows], after)
+    to_translations: Callable[[list[Translation]], list[Translation]]
 
 
 def _scoring(rows, options):

@@ -35,7 +35,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _START_SECONDS = 600  # in which a process of a new version must have loaded it
 _HEALTH_SECONDS = 30  # in which a process must answer its supervisor
 _FIRST_REQUEST_SECONDS = 1  # in which a new connection of a process that ends may still ask
-_TELL_SECONDS = 2
+_REPORT_SECONDS = 2
 _STOP = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -156,16 +156,16 @@ def _worker(options, export, name, files):
     threading.Thread(target=_end_with_parent, daemon=True).start()
     started = last = time.monotonic()
 
-    def tell(text):
+    def report(text):
         nonlocal last
-        if (now := time.monotonic()) - last > _TELL_SECONDS:
+        if (now := time.monotonic()) - last > _REPORT_SECONDS:
             last = now
             print_message(f"{options.model}: {text} after {now - started:.0f} s")
 
     try:
         from keras_transformer.extras.serving.app import Api, application
 
-        app = application(Api(export, options, files, tell))
+        app = application(Api(export, options, files, report))
     except InputError as error:
         print_message(str(error).replace(str(export.folder), name))
         sys.exit(STARTUP_FAILURE)

@@ -79,7 +79,7 @@ def translations_of(model, name, rows, options=(), is_wanted=lambda: True):
         indices = [index for index, (other, _) in enumerate(work.rows) if other == key]
         batch = model.run(key, [work.rows[index][1] for index in indices], is_wanted)
         translations |= dict(zip(indices, batch, strict=True))
-    return work.after([translations[index] for index in range(len(work.rows))])
+    return work.to_translations([translations[index] for index in range(len(work.rows))])
 
 
 def outputs_of(model, name, *arguments):
