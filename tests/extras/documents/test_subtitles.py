@@ -367,9 +367,9 @@ def test_lengths_of_cues_of_webvtt_are_those_that_are_seen():
 
     class Engine(FakeEngine):
         def translate(self, sources, **options):
-            return [Translation("x x < x x x", 0.0)]
+            return [Translation("x x < don't", 0.0)]
 
-    expected = text.replace("&amp;&amp;&amp; b", "x x &lt;").replace("c d e", "x x x")
+    expected = text.replace("&amp;&amp;&amp; b", "x x &lt;").replace("c d e", "don't")
     assert translated(text, Engine(), ".vtt") == expected
 
 
@@ -410,6 +410,11 @@ def test_a_long_translation_gets_a_second_line_near_its_middle(line_end):
     cues = cue(1, "one two"), cue(1, "eins zwei drei vier fünf,", "sechs sieben acht neun")
     source, expected = (text.replace("\n", line_end) for text in cues)
     assert translated(source, Engine()) == expected
+
+
+def test_line_breaks_and_double_spaces_of_a_translation_become_spaces():
+    document = Subtitles(cue(1, "one"), Settings(), is_webvtt=False)
+    assert document.written([Translation("eins  zwei\n\ndrei", 0.0)]) == cue(1, "eins zwei drei")
 
 
 def test_a_translation_without_a_tag_of_its_source_is_left():
