@@ -75,7 +75,7 @@ class Translator:
         target_language: str | Sequence[str] | None = None,
         split_sentences: bool | None = None,
         keep_case: bool | None = None,
-        check: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -102,8 +102,8 @@ class Translator:
                 Each sentence has its own seed, and alignments are in the `parts`.
             keep_case: Whether a sentence of several words in capitals is read in its usual case,
                 and its translation becomes one in capitals; by default the run's.
-            check: Function that is called between the steps of the texts, from this thread. An
-                error that it raises ends the translation.
+            check_cancelled: Function that is called between the steps of the texts, from this
+                thread. An error that it raises ends the translation.
             **options: `copy_symbols`: whether a text without letters is its own translation; by
                 default the run's. Options of `Engine.translate`: `beam_size` (1 is greedy search),
                 `length_penalty`, `n_best`, `batch_size`, `target_prefixes`, `alignment`, and the
@@ -126,8 +126,8 @@ class Translator:
             "split_sentences": split_sentences,
             "keep_case": keep_case,
         }
-        prepared = self.in_steps(texts, check, **options, **named)
-        check()
+        prepared = self.in_steps(texts, check_cancelled, **options, **named)
+        check_cancelled()
         try:
             translations = self.engine.translate(prepared.texts, **prepared.options)
         except InputError as error:
@@ -137,7 +137,10 @@ class Translator:
         return prepared.after(translations)
 
     def in_steps(
-        self, texts: Sequence[str], check: Callable[[], None] = lambda: None, **options: Any
+        self,
+        texts: Sequence[str],
+        check_cancelled: Callable[[], None] = lambda: None,
+        **options: Any,
     ) -> TextsInSteps:
         """Returns what the engine translates for texts, and the way back to their translations.
 
@@ -148,7 +151,7 @@ class Translator:
         options = self._with_defaults(options)
         if any(step.splits_long_texts for step in steps) and "split" in self.engine.long_inputs:
             options.setdefault("long_input", "split")
-        return TextsInSteps(steps, self.engine, texts, options, check)
+        return TextsInSteps(steps, self.engine, texts, options, check_cancelled)
 
     def source_length(self, text: str, **options: Any) -> int:
         """Returns the number of tokens that the model reads of a text, see `Engine.source_length`.

@@ -65,8 +65,8 @@ class TextsInSteps:
         engine: The engine.
         texts: Texts to translate.
         options: Options of `Engine.translate`.
-        check: Function that is called before each text of a step. An error that it raises ends the
-            preparation.
+        check_cancelled: Function that is called before each text of a step. An error that it raises
+            ends the preparation.
 
     Attributes:
         texts: Texts for the engine.
@@ -79,10 +79,10 @@ class TextsInSteps:
         engine: TextEngine,
         texts: Sequence[str],
         options: Mapping[str, Any],
-        check: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ):
         self.texts, self.options, self._engine = texts, dict(options), engine
-        self._check = check
+        self._check_cancelled = check_cancelled
         self._passed: list[_Passed] = []
         self._loses_alignments = False
         if not steps:
@@ -115,7 +115,7 @@ class TextsInSteps:
 
         def checked(function):
             def call(*arguments):
-                self._check()
+                self._check_cancelled()
                 return function(*arguments)
 
             return call
@@ -186,7 +186,7 @@ class TextsInSteps:
     def chunks(self, size: int) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
         """Yields at most `size` texts at a time, with their options, for `Engine.translate`."""
         for start in range(0, len(self.texts), size):
-            self._check()
+            self._check_cancelled()
             rows = slice(start, start + size)
             yield self.texts[rows], self._options_at(rows)
 

@@ -265,14 +265,16 @@ class Api:
             raise self._hung
         has_ended = threading.Event()
 
-        def check():
+        def check_cancelled():
             if has_ended.is_set():
                 raise Rejection(504, "The request has ended")
 
         name, rows, options = prediction.signature, prediction.rows, dict(prediction.options)
         try:
             is_slow = is_long or "glossary" in options  # Terms are searched at each word.
-            work = await self.call(is_slow, self.model.prepare, name, rows, options, check)
+            work = await self.call(
+                is_slow, self.model.prepare, name, rows, options, check_cancelled
+            )
             count = count_sentences(work.rows)
             if count > (limit := self.options.max_sentences):
                 raise too_many_sentences(count, limit, options.get("markup") == "html", status)

@@ -143,7 +143,7 @@ class Model:
         name: str,
         rows: Sequence[dict[str, Any]],
         options: Mapping[str, Any] = MappingProxyType({}),
-        check: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> "Work":
         """Returns what a request leaves for batches: the sentences that the engine reads.
 
@@ -151,8 +151,8 @@ class Model:
             name: Name of the signature.
             rows: Inputs of each text by name.
             options: `Predict.options`, which are options of `Translator.translate`.
-            check: Function that is called before each step of a text. An error that it raises ends
-                the preparation.
+            check_cancelled: Function that is called before each step of a text. An error that it
+                raises ends the preparation.
 
         Raises:
             Rejection: 400 for an invalid text or option.
@@ -167,7 +167,7 @@ class Model:
             works: dict[tuple[int, ...], Work] = {}  # by the indices of their texts
             for indices in groups.values():
                 rows_of_group = [rows[index] for index in indices]
-                works[*indices] = self._prepared(name, rows_of_group, options, check)
+                works[*indices] = self._prepared(name, rows_of_group, options, check_cancelled)
 
         def to_translations(translations):
             translations_by_index, following = {}, iter(translations)
@@ -178,13 +178,14 @@ class Model:
 
         return Work([row for work in works.values() for row in work.rows], to_translations)
 
-    def _prepared(self, name, rows, options, check):
+    def _prepared(self, name, rows, options, check_cancelled):
         """Returns the work of rows with the same filters of sampling."""
         options = _options_of(name, rows, self.signatures[name], options)
-        texts = self._translator.in_steps([row["text"] for row in rows], check, **options)
+        texts = [row["text"] for row in rows]
+        texts = self._translator.in_steps(texts, check_cancelled, **options)
         # As in TensorFlow Serving, which knows no other way.
         rows = _rows_of(name, texts.texts, {"long_input": "truncate", **texts.options})
-        rows, joined = _in_parts(self.engine, rows, check)
+        rows, joined = _in_parts(self.engine, rows, check_cancelled)
         return Work(rows, lambda translations: texts.after(joined(translations)))
 
     def translator(self, submit: Callable[[list[Row]], list[Translation]]) -> "Translator":
@@ -355,7 +356,7 @@ def _rows_of(name, texts, options):
     ]
 
 
-def _in_parts(engine, rows, check=lambda: None):
+def _in_parts(engine, rows, check_cancelled=lambda: None):
     """Splits the texts that the engine would split, so that others need not wait for all parts.
 
     Returns the rows, and a function that joins the translations of their parts.
@@ -363,7 +364,7 @@ def _in_parts(engine, rows, check=lambda: None):
     languages, parts = engine.languages, []
     added = 0 if languages is None else languages.num_added
     for key, row in rows:
-        check()
+        check_cancelled()
         texts = [row.get("text", "")]
         # Nothing is split by another rule: seeds, prefixes and phrases are of a whole text.
         is_split = ("long_input", "split") in key[1] and row.keys() <= {"text", *LANGUAGE_OPTIONS}

@@ -69,11 +69,11 @@ class Engine(FakeEngine):
 def translations_of(model, name, rows, options=(), is_wanted=lambda: True):
     """The translation of each text of a request, in one batch per key."""
 
-    def check():
+    def check_cancelled():
         if not is_wanted():
             raise Rejection(504, "gone")
 
-    work = model.prepare(name, rows, dict(options), check)
+    work = model.prepare(name, rows, dict(options), check_cancelled)
     translations = {}
     for key in dict.fromkeys(key for key, _ in work.rows):
         indices = [index for index, (other, _) in enumerate(work.rows) if other == key]
