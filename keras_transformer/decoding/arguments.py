@@ -84,15 +84,18 @@ def search_arguments(
     )
 
 
-# Axes of arguments that are tensors in each search.
-_IDS = {
+# Axes of arguments. Numbers have none; a filter may also have a number for each sentence.
+_AXES = {
     "source_ids": ("batch", "source"),
     "seeds": ("batch",),
     "prefixes": ("batch", "prefix"),
     "phrases": ("batch", "phrases", "length"),
     "forced_ids": ("batch",),
+    "logit_bias": ("vocabulary",),
 }
-_INTEGERS = {*_IDS, "min_length"}
+# Arguments without an option of their name.
+_NEVER_OPTIONS = {*SearchArguments._fields} - DecodingOptions.__dataclass_fields__.keys()
+_INTEGERS = {*_AXES, "min_length"} - {"logit_bias"}
 _INTEGERS |= {name for name, filter in FILTERS.items() if filter.dtype == "int32"}
 
 
@@ -106,38 +109,40 @@ def tensors_and_options(
     Raises:
         ValueError: A tensor has another type or other axes, or a known value is out of range.
     """
-    tensors = {"source_ids": _tensor("source_ids", source_ids)}
-    options = dict(arguments)
     known_names = [*DecodingOptions.__dataclass_fields__, *SearchArguments._fields]
-    for name in options:
+    for name in arguments:
         if name not in known_names:
             raise InputError(f"There is no option `{name}`.{did_you_mean(name, known_names)}")
-    for name in SearchArguments._fields:
-        value = options.get(name)
-        if name in _IDS or name == "candidates":
-            options.pop(name, None)
+    tensors = {"source_ids": _tensor("source_ids", source_ids)}
+    options: dict[str, Any] = {}
+    batch = tensors["source_ids"].shape[0]
+    for name, value in arguments.items():
+        if name in _NEVER_OPTIONS:
             if value is not None:
-                tensors[name] = value
-        elif ops.is_tensor(value) or isinstance(value, np.ndarray):
+                tensors[name] = value if name == "candidates" else _tensor(name, value, batch)
+        elif name in SearchArguments._fields and _is_array(value):
             values = values_of(value)
             if values is None or values.ndim:
-                tensors[name] = options.pop(name)
+                tensors[name] = _tensor(name, value, batch)
             else:
                 options[name] = values
-    batch = tensors["source_ids"].shape[0]
-    for name, value in tensors.items():
-        if name != "candidates":
-            tensors[name] = _tensor(name, value, batch)
+        else:
+            options[name] = value
     for name in {*FILTERS, "logit_bias"} & tensors.keys():
         values = values_of(tensors[name])
-        for value in () if values is None else {*values.ravel().tolist()}:
+        # The range of an option is an interval.
+        for value in () if values is None or not values.size else (values.min(), values.max()):
             DecodingOptions(**{**options, name: {0: value} if name == "logit_bias" else value})
     return tensors, DecodingOptions(**options)
 
 
+def _is_array(value):
+    return ops.is_tensor(value) or isinstance(value, np.ndarray)
+
+
 def _tensor(name, value, batch=None):
     """Returns an argument as an array of int32 or float32, with the axes that a search needs."""
-    axes = ("vocabulary",) if name == "logit_bias" else _IDS.get(name, ())
+    axes = _AXES.get(name, ())
     try:
         array = value if ops.is_tensor(value) else np.asarray(value)
         given_type, shape = keras.backend.standardize_dtype(array.dtype), tuple(array.shape)

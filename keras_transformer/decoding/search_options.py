@@ -156,13 +156,15 @@ class DecodingOptions(RunSearchOptions):
         1, "Number of translations per sentence: at most the beam size, or any with sampling.", 1
     )
     sampling: bool = option(False, "Sample instead of searching; the beam size has no effect then.")
-    temperature: float = option(1.0, "Divisor of the logits in sampling.", ge=1e-6, lt=FLOAT32)
+    temperature: float = option(
+        1.0, "Divisor of the logits in sampling.", ge=FILTERS["temperature"].lowest, lt=FLOAT32
+    )
     top_k: int = _count(0, "Sample from this number of most probable tokens; 0: all.")
     top_p: float = option(
         1.0,
         "Sample from the smallest set of most probable tokens with this probability.",
-        ge=1e-9,
-        le=1,
+        ge=FILTERS["top_p"].lowest,
+        le=FILTERS["top_p"].highest,
     )
     seed: Int32 | Annotated[tuple[Int32, ...], pydantic.Field(strict=True)] = option(
         0,
