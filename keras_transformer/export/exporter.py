@@ -229,7 +229,9 @@ class Exporter(abc.ABC):
         return ExportReport(os.fspath(output), manifest, verification, seconds)
 
     def _check_quantization(self, engine):
-        layers = () if self.has_quantized_layers else engine.model._flatten_layers()
+        from keras_transformer.layers.quantization import layers_in
+
+        layers = () if self.has_quantized_layers else layers_in(engine.model)
         for layer in layers:
             if layer.quantization_mode is not None:
                 rule = "Only a SavedModel takes a model after `quantize`. Export it before."

@@ -10,7 +10,7 @@ from keras import ops
 from keras_transformer.base.options import check_positive
 from keras_transformer.layers.half_precision import matmul
 from keras_transformer.layers.matrix_layer import MatrixLayer
-from keras_transformer.layers.quantization import dtype_config
+from keras_transformer.layers.quantization import dtype_config, layers_in
 
 
 class Projection(MatrixLayer, keras.layers.EinsumDense):
@@ -171,7 +171,7 @@ class LayerOfProjections(keras.layers.Layer):
 def dense_layers(layer: keras.layers.Layer) -> list[Any]:
     """Returns the dense layers in a layer, and the layer itself if it is one."""
     kinds = keras.layers.Dense, keras.layers.EinsumDense
-    return [sublayer for sublayer in layer._flatten_layers() if isinstance(sublayer, kinds)]
+    return [sublayer for sublayer in layers_in(layer) if isinstance(sublayer, kinds)]
 
 
 def _initializer(identifier):

@@ -1,8 +1,13 @@
-"""Configuration of layers whose sublayers are quantized."""
+"""All layers in a layer, and its configuration where some of them are quantized."""
 
 from typing import Any
 
 import keras
+
+
+def layers_in(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Returns a layer and all layers inside it, for which Keras has no public method."""
+    return list(layer._flatten_layers())
 
 
 def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
@@ -13,8 +18,8 @@ def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
     policy = layer.dtype_policy
     quantized = {
         sublayer.path: sublayer.dtype_policy
-        for sublayer in layer._flatten_layers(include_self=False)
-        if sublayer.quantization_mode is not None
+        for sublayer in layers_in(layer)
+        if sublayer is not layer and sublayer.quantization_mode is not None
     }
     if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)

@@ -72,8 +72,8 @@ class ModelConfig:
         """Number of positions that the model has vectors for; None: any number."""
         return None
 
-    def heads_of(self, kind: str) -> tuple[int, ...]:
-        """Heads of each block's attention of a kind: `"encoder"`, `"decoder"` or `"cross"`."""
+    def heads_of(self, attention: str) -> tuple[int, ...]:
+        """Heads of an attention in each block: `"encoder"`, `"decoder"` or `"cross"`."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +156,12 @@ class BlockConfig(ModelConfig):
     """Fields, rules and derived values of the kinds that are made of a Transformer's blocks.
 
     A kind declares a field again where it has another default.
+
+    Attributes:
+        attentions: Attentions of the kind, each with a field of its heads, such as `encoder_heads`.
     """
+
+    attentions: ClassVar[tuple[str, ...]]
 
     model_dim: int = _model_dim(512)
     num_heads: int = _num_heads(8)
@@ -234,10 +239,10 @@ class BlockConfig(ModelConfig):
                 "ALiBi needs at least two heads, which have different slopes. "
                 f"Received: num_heads={self.num_heads}."
             )
-        for kind, layers in _LAYERS.items():
-            heads = getattr(self, f"{kind}_heads", None)
+        for attention in self.attentions:
+            heads = getattr(self, f"{attention}_heads")
             if heads is not None:
-                self._check_heads(f"{kind}_heads", heads, getattr(self, layers))
+                self._check_heads(f"{attention}_heads", heads, getattr(self, _LAYERS[attention]))
 
     def _check_heads(self, name, heads, layers):
         if self.num_kv_heads is not None:
@@ -256,11 +261,11 @@ class BlockConfig(ModelConfig):
                 f"Received: {name}={heads!r}."
             )
 
-    def heads_of(self, kind: str) -> tuple[int, ...]:
-        # A kind of model has the attentions whose heads it declares.
-        if f"{kind}_heads" not in self.__dataclass_fields__:
+    def heads_of(self, attention: str) -> tuple[int, ...]:
+        if attention not in self.attentions:
             return ()
-        return getattr(self, f"{kind}_heads") or (self.num_heads,) * getattr(self, _LAYERS[kind])
+        num_layers = getattr(self, _LAYERS[attention])
+        return getattr(self, f"{attention}_heads") or (self.num_heads,) * num_layers
 
     @property
     def key_dim(self) -> int:
@@ -331,10 +336,11 @@ class TransformerConfig(BlockConfig):
     )
 
     kind: ClassVar[str] = "transformer"
+    attentions: ClassVar[tuple[str, ...]] = ("encoder", "decoder", "cross")
 
-    def heads_of(self, kind: str) -> tuple[int, ...]:
-        is_mixed_otherwise = kind == "decoder" and self.decoder != "attention"
-        return () if is_mixed_otherwise else super().heads_of(kind)
+    def heads_of(self, attention: str) -> tuple[int, ...]:
+        is_mixed_otherwise = attention == "decoder" and self.decoder != "attention"
+        return () if is_mixed_otherwise else super().heads_of(attention)
 
     def check(self) -> None:
         super().check()
@@ -394,6 +400,7 @@ class ClassifierConfig(BlockConfig):
     )
 
     kind: ClassVar[str] = "classifier"
+    attentions: ClassVar[tuple[str, ...]] = ("encoder",)
     ignore_id: ClassVar[int] = NO_LABEL
     writes_text: ClassVar[bool] = False
     num_decoder_layers: ClassVar[int] = 0
@@ -418,6 +425,7 @@ class LanguageModelConfig(BlockConfig):
     output_bias: bool = _output_bias()
 
     kind: ClassVar[str] = "language_model"
+    attentions: ClassVar[tuple[str, ...]] = ("decoder",)
     reads_sources: ClassVar[bool] = False
     decoder: ClassVar[str] = "attention"
     turn_id: ClassVar[None] = None
@@ -489,8 +497,8 @@ class RecurrentConfig(ModelConfig):
         """Score of the attention, `None` without attention."""
         return self.attention_score or _SCORE_OF.get(self.attention)
 
-    def heads_of(self, kind: str) -> tuple[int, ...]:
-        return (1,) if kind == "cross" and self.attention != "none" else ()
+    def heads_of(self, attention: str) -> tuple[int, ...]:
+        return (1,) if attention == "cross" and self.attention != "none" else ()
 
 
 CONFIGURATIONS = {
