@@ -138,7 +138,7 @@ def text(
         plot: PNG or SVG file of the rates as bars.
     """
     from keras_transformer.engine.opening import engine_of_run
-    from keras_transformer.training import RunFolder
+    from keras_transformer.training import Recipe, RunFolder
 
     measure.check_positive(beam_sizes=beam_sizes, rounds=rounds)
     chosen = choose_engines(engines, of_text=True)
@@ -146,7 +146,7 @@ def text(
     sentences = [line for line in read_lines(source) if line.strip()]
     if not sentences:
         raise InputError(f"{source}: expected sentences. Received: only blank lines.")
-    length_penalty = folder.recipe().decoding.length_penalty
+    length_penalty = Recipe.of_run(folder).decoding.length_penalty
     measure.use_threads(threads)
     text_engine, rows = engine_of_run(folder), []
     by_name = {name: engine(text_engine.model, text_engine) for name, engine in chosen.items()}

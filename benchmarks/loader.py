@@ -184,7 +184,7 @@ def start(
         new = timed("new", prepare, recipe, path, SINGLE_HOST, device_plan())
     finally:
         tokenizer_module.train_model = train_model
-    path.create(recipe, new.tokenizers, new.digests)
+    path.create(recipe.to_dict(), new.tokenizers, new.digests)
     report = {"lines": lines, "pairs": new.reports["train"].kept, "peak_gib": {"new": memory.peak}}
     del new
     timed("resumed", resume, recipe, path, SINGLE_HOST, device_plan())

@@ -21,7 +21,7 @@ import pytest
 from jax_processes import jax_environment
 from small_corpus import recipe_values, write_corpus, write_recipe
 
-from keras_transformer.training import RunFolder, loop
+from keras_transformer.training import Recipe, RunFolder, loop
 
 Path = pathlib.Path
 TIMES = {"seconds", "tokens_per_second"}
@@ -111,7 +111,7 @@ def check_markers(run: Path) -> None:
     assert [row["epoch"] for row in rows] == list(range(1, len(rows) + 1))
     if epochs:
         assert len(rows) in (epochs[-1], epochs[-1] + 1)
-        if folder.recipe().training.sample_translations:
+        if Recipe.of_run(folder).training.sample_translations:
             assert len(re.findall("^epoch", folder.samples(), re.MULTILINE)) >= epochs[-1]
         assert folder.model_file.exists() or any(
             map(Path.exists, map(folder.candidate_file, range(1, epochs[-1] + 1)))

@@ -45,10 +45,11 @@ from keras_transformer.extras.importing.importing import import_run
 from keras_transformer.extras.serving.server import private_copy
 from keras_transformer.extras.serving.translated_files import TranslatedFiles
 from keras_transformer.runs.model_file import save_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text import Labels
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.shortlist import Shortlist
+from keras_transformer.training.checkpoints import remove_partial_files, roll_back
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc")
 
@@ -144,11 +145,11 @@ def vocabulary():
 
 @row()
 def start_of_a_run(disk, inputs, request):
-    run, labels = RunFiles(disk / "run"), Labels(["a", "b"])
+    run, labels = RunFolder(disk / "run"), Labels(["a", "b"])
     arguments = {"model": {"kind": "classifier"}}, (vocabulary(), labels), {"train": {}}
 
     def write():
-        run.write_start(*arguments, Languages(directions=(("en", "de"),)))
+        run.create(*arguments, Languages(directions=(("en", "de"),)))
         run.write_sample_pairs(PAIRS)
         Shortlist([3, 5], [[7]] * 300).save(run.shortlist_file)
 
@@ -157,7 +158,7 @@ def start_of_a_run(disk, inputs, request):
 
 @row()
 def epochs_of_a_run_after_a_checkpoint(disk, inputs, request):
-    run = RunFiles(disk / "run")
+    run = RunFolder(disk / "run")
     run.checkpoints.mkdir(parents=True)
     training = types.SimpleNamespace(select_by="loss", average_epochs=1)
     for epoch in (1, 2, 3):
@@ -168,8 +169,8 @@ def epochs_of_a_run_after_a_checkpoint(disk, inputs, request):
     run.write_history(rows)
 
     def write():
-        run.remove_partial_files()
-        run.roll_back_to(2, training)
+        remove_partial_files(run)
+        roll_back(run, 2, training)
         run.write_bad_batch({"epoch": 2})
         run.write_metrics({"bleu": 7.0})
 

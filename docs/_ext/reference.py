@@ -209,7 +209,7 @@ key_mask combine masked_softmax -->
 
 <!-- api: keras_transformer.training -->
 
-<!-- api: keras_transformer.runs.run_files RunFiles -->
+<!-- api: keras_transformer.runs.run_folder RunFolder -->
 """,
     "text.md": """\
 # Text and data

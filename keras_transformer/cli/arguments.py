@@ -277,9 +277,9 @@ def begin_with_model(path: str) -> None:
 
     check_exists(path)  # Keras takes seconds, and NumPy a while.
     from keras_transformer.base.memory import use_system_allocator
-    from keras_transformer.runs.run_files import RunFiles
+    from keras_transformer.runs.run_folder import RunFolder
 
-    use_system_allocator(RunFiles(path).model_bytes)  # Before TensorFlow is imported
+    use_system_allocator(RunFolder(path).model_bytes)  # Before TensorFlow is imported
     import_keras()
 
 

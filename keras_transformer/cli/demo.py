@@ -10,7 +10,7 @@ from keras_transformer.base.formats import FORMATS
 from keras_transformer.cli.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
 from keras_transformer.export import export_run
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 
 # The smallest model that learns the task. Compiling a shape takes half as long as an epoch.
 _RECIPE = {
@@ -137,7 +137,7 @@ def _prepare(folder, overwrite):
 
 def _owned(folder):
     """Returns the folder, which a demo marks by the file that `_write_data` writes first."""
-    run, export = RunFiles(folder / "run").owned().files(), OwnedFolder(folder / "export").files()
+    run, export = RunFolder(folder / "run").owned().files(), OwnedFolder(folder / "export").files()
     data = rf"data/({'|'.join(_PARTS)})\.({'|'.join(_SIDES)})"
     # Only `run` or `export` is the place of a lock or a temporary folder.
     files = f"{data}|run|run/({run})|export|export/({export})"

@@ -85,9 +85,9 @@ def _train(options):
         reason = f"cannot read the recipe: {error.strerror}"
         raise InputError(f"{options.recipe}: {reason}.") from None
     if options.hosts is None and not options.resume:
-        from keras_transformer.runs.run_files import RESUME, RunFiles
+        from keras_transformer.runs.run_folder import RESUME, RunFolder
 
-        RunFiles(options.output).owned().check_replaceable(options.overwrite, RESUME)
+        RunFolder(options.output).owned().check_replaceable(options.overwrite, RESUME)
     _expect_origin(options)
     import_keras()
     from keras_transformer.training import Recipe
@@ -115,7 +115,7 @@ def _train(options):
 
 def _expect_origin(options):
     """Prepares for the weights of `training.start_from`, before TensorFlow is imported."""
-    from keras_transformer.runs.run_files import RunFiles
+    from keras_transformer.runs.run_folder import RunFolder
     from keras_transformer.runs.sections import read_sections
 
     section: Any = read_sections(options.recipe).get("training")
@@ -127,7 +127,7 @@ def _expect_origin(options):
     )
     if isinstance(origin := training.get("start_from"), str):  # `Recipe` refuses other types.
         copies = _FULL_COPIES if training.get("lora_rank") in (None, "null") else _LORA_COPIES
-        RunFiles(expanded_path(origin)).check_memory("training that starts from it", copies)
+        RunFolder(expanded_path(origin)).check_memory("training that starts from it", copies)
 
 
 def _import(options):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from keras_transformer.engine.device import DevicePlan
     from keras_transformer.engine.engine import Engine
     from keras_transformer.engine.model_engine import TrainedEngine
-    from keras_transformer.runs.run_files import RunFiles
+    from keras_transformer.runs.run_folder import RunFolder
 
 
 def open_engine(
@@ -35,9 +35,9 @@ def open_engine(
             return format.load("engine")(path, threads), {}
     folder = None
     if (path / RECIPE).exists():
-        from keras_transformer.runs.run_files import RunFiles
+        from keras_transformer.runs.run_folder import RunFolder
 
-        folder = RunFiles(path)
+        folder = RunFolder(path)
         folder.check_memory("translation", copies=1.25)  # with the caches of a search
     if threads is not None:
         import_keras()
@@ -53,7 +53,7 @@ def open_engine(
     )
 
 
-def engine_of_run(folder: "RunFiles", plan: "DevicePlan | None" = None) -> "TrainedEngine":
+def engine_of_run(folder: "RunFolder", plan: "DevicePlan | None" = None) -> "TrainedEngine":
     """Returns the `ModelEngine` or `ClassifierEngine` of a run: its model, tokenizers and limits.
 
     Args:

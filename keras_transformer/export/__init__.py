@@ -69,10 +69,10 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export's translations differ from the trained model's.
     """
-    from keras_transformer.runs.run_files import RunFiles
+    from keras_transformer.runs.run_folder import RunFolder
 
     check_choice("format", format, tuple(FORMATS))
-    folder = RunFiles.existing(run)
+    folder = RunFolder.existing(run)
     folder.check_memory(f"the export as {format}", copies=1.5)  # with a search's memory
     # After that, because they import TensorFlow.
     from keras_transformer.base.large_variables import last_use

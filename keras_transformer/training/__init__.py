@@ -6,9 +6,9 @@ from keras_transformer.base.imports import import_keras
 import_keras()
 
 from keras_transformer.engine.scores import evaluate, perplexity
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.training.loop import train
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import RunFolder
 
 __all__ = ["Recipe", "RunFolder", "compile_model", "evaluate", "perplexity", "train"]

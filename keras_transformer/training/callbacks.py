@@ -9,7 +9,11 @@ from keras import ops
 
 from keras_transformer.base.errors import TrainingError, print_lines
 from keras_transformer.runs.history import averaged_epochs, best_row
-from keras_transformer.training.checkpoints import save_checkpoint, save_without_optimizer
+from keras_transformer.training.checkpoints import (
+    roll_back,
+    save_checkpoint,
+    save_without_optimizer,
+)
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
 from keras_transformer.training.run import Run, for_fit
 
@@ -244,4 +248,4 @@ class CommitEpoch(RunCallback):
                 save_without_optimizer(self.model, run.folder.candidate_file(number))
         self.model.stop_training = run.has_stopped()
         save_checkpoint(self.model, run.folder.checkpoint_file(number))
-        run.folder.roll_back_to(number, training)
+        roll_back(run.folder, number, training)

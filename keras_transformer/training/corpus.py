@@ -32,7 +32,7 @@ from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import CPU, DevicePlan
 from keras_transformer.engine.steps.glossary import Glossary
 from keras_transformer.engine.steps.tag import tagged
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.dialog import turns_of
 from keras_transformer.text.languages import Direction, Languages, language_pair, languages_of_tags
@@ -388,7 +388,7 @@ class Corpus:
         )
 
 
-def languages_of(recipe: Recipe, run: RunFiles | None = None, where: str = "") -> Languages | None:
+def languages_of(recipe: Recipe, run: RunFolder | None = None, where: str = "") -> Languages | None:
     """Returns the languages of a recipe's model.
 
     Args:

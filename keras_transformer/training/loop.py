@@ -10,12 +10,12 @@ from keras_transformer.base.errors import is_terminal, print_lines
 from keras_transformer.base.memory import giving_back, is_large
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.scores import check_tokenizer
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training import preparing
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run import Run, for_fit
-from keras_transformer.training.run_folder import RunFolder
 from keras_transformer.training.tensorboard import TensorBoard
 
 

@@ -10,13 +10,12 @@ from keras_transformer.base.errors import InputError, print_lines
 from keras_transformer.base.options import received
 from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.device import DevicePlan
-from keras_transformer.runs.run_files import RESUME
+from keras_transformer.runs.run_folder import RESUME, RunFolder
 from keras_transformer.text.languages import Languages
 from keras_transformer.training.corpus import Corpus, Digests, Tokenizers, languages_of
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.optimizer import warmup_advice
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import RunFolder, check_resumable
 
 _PROMPT_WORDS = 3
 # Options of `training` that are null until the run has them.
@@ -26,6 +25,16 @@ _RESOLVED = (
     "warmup_steps",
     "learning_rate",
 )
+# Fields that `--resume` may change. The checkpoint holds the state of other fields, or they would
+# lead to other weights than in an uninterrupted run.
+_FREE = {
+    "epochs",
+    "early_stopping_patience",
+    "sample_translations",
+    "shortlist",
+    # Texts are compared by their checksums, so that they may be moved.
+    "folder",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +125,7 @@ def resume(recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan) -> P
     RunFolder.existing(folder.path)
     # A run keeps its batches on another device: the number of a step is an index of them. It
     # keeps its learning rate with another number of epochs.
-    earlier = folder.recipe().training
+    earlier = Recipe.of_run(folder).training
     recipe = recipe.with_training(**{name: getattr(earlier, name) for name in _RESOLVED})
     recipe = recipe.with_text_rules(folder.decoding().text_rules)
     check_resumable(folder, recipe)
@@ -136,6 +145,34 @@ def resume(recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan) -> P
     languages = languages_of(recipe, folder)
     corpus = Corpus(recipe, tokenizers, check_texts, languages, plan)
     return _prepared(recipe, corpus, tokenizers, languages, host)
+
+
+def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
+    """Raises `InputError` if `recipe` differs from the run's in a field that must not change."""
+    run_options, new_options = Recipe.of_run(folder).to_dict(), recipe.to_dict()
+    for section in ("data", "text", "model", "training"):
+        for key in sorted(run_options[section].keys() | new_options[section].keys()):
+            values = run_options[section].get(key), new_options[section].get(key)
+            is_equal = len({str(_without_files(key, value)) for value in values}) == 1
+            if not is_equal and key not in _FREE:
+                raise InputError(
+                    f"{folder.path}: cannot be resumed with another `{section}.{key}`. "
+                    f"Received: {new_options[section].get(key)!r} instead of "
+                    f"{run_options[section].get(key)!r}."
+                )
+    # `model.keras` is written after the first checkpoint.
+    if folder.model_file.exists() and not folder.checkpoint_epochs():
+        raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
+
+
+def _without_files(key, value):
+    """Returns a field's value without paths of files whose texts have checksums."""
+    if key == "glossary":
+        return value is not None
+    if isinstance(value, dict) and "source" in value:
+        return {name: value[name] for name in value if name not in ("source", "target")}
+    is_list = isinstance(value, (list, tuple))
+    return [_without_files("", corpus) for corpus in value] if is_list else value
 
 
 def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=None):
@@ -194,7 +231,7 @@ def origin_of(recipe: Recipe) -> RunFolder | None:
     if recipe.training.start_from is None:
         return None
     origin = RunFolder.existing(recipe.training.start_from)
-    earlier = origin.recipe()
+    earlier = Recipe.of_run(origin)
     check_equal(origin, {"model.kind": earlier.kind}, {"model.kind": recipe.kind})
     of_run, of_recipe = (
         named("text", dataclasses.asdict(section)) for section in (earlier.text, recipe.text)

@@ -20,7 +20,7 @@ from keras_transformer.base.options import (
 from keras_transformer.base.reading import expanded_path
 from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.tags import check_new_tag
@@ -137,6 +137,11 @@ class Recipe:
                 if _is_about(message, key):
                     raise InvalidFileError(f"--set {key}: {message}") from None
             raise
+
+    @classmethod
+    def of_run(cls, run: RunFolder) -> "Recipe":
+        """Reads the recipe of a run."""
+        return cls.from_dict(run.sections(), where=str(run.recipe_file))
 
     def with_training(self, **defaults: Any) -> "Recipe":
         """Returns the recipe with these values of `training` where it has null."""
@@ -383,9 +388,9 @@ def sections_of_start(values, where, resumed=None, must_exist=True):
     if not isinstance(origin, str) or (has_text and "origin" in values):
         return values
     origin = expanded_path(origin)
-    run = RunFiles(resumed or origin)
+    run = RunFolder(resumed or origin)
     if not run.recipe_file.is_file():  # A run that was stopped early has no recipe.
-        run = RunFiles(origin)
+        run = RunFolder(origin)
     if (has_text or not must_exist) and not run.recipe_file.is_file():
         return values
     earlier = run.sections()

@@ -17,14 +17,18 @@ from keras_transformer.engine.scores import bleu_and_chrf, meaningless_bleu, tok
 from keras_transformer.models import model_of
 from keras_transformer.runs.history import averaged_epochs, best_row, measure
 from keras_transformer.runs.model_file import load_model
-from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS
+from keras_transformer.runs.run_folder import MAX_SAMPLE_PAIRS, RunFolder
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
-from keras_transformer.training.checkpoints import last_checkpoint, save_without_optimizer
+from keras_transformer.training.checkpoints import (
+    last_checkpoint,
+    remove_partial_files,
+    roll_back,
+    save_without_optimizer,
+)
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model, keep_zero_start
 from keras_transformer.training.preparing import Prepared, check_equal, named, origin_of
-from keras_transformer.training.run_folder import RunFolder
 
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf", "val_token_accuracy"
 
@@ -87,15 +91,15 @@ class Run:
         )
         print_lines(f"{self.model.count_params():,} parameters{part}")
         if self.is_resumed:
-            self.folder.remove_partial_files()
-            self.folder.write_recipe(self.recipe)
-            self.folder.roll_back_to(self.start_epoch, self.recipe.training)
+            remove_partial_files(self.folder)
+            self.folder.write_sections(self.recipe.to_dict())
+            roll_back(self.folder, self.start_epoch, self.recipe.training)
             self._complete(self.folder)
         else:
             prepared = self._prepared
             with self.folder.replaced(prepared.check_replaceable) as new_folder:
                 new_folder.create(
-                    self.recipe, self.tokenizers, prepared.digests, prepared.languages
+                    self.recipe.to_dict(), self.tokenizers, prepared.digests, prepared.languages
                 )
                 self._complete(new_folder)
         self.history = self.folder.history()

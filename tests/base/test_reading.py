@@ -22,7 +22,7 @@ from keras_transformer.base.reading import (
     read_lines,
 )
 from keras_transformer.export.manifest import has_labels, opened_export, read_manifest
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text import Labels
 from keras_transformer.text.languages import Languages
 
@@ -267,7 +267,7 @@ def test_json_of_any_depth_is_one_line(tmp_path):
         lambda: Languages.load(tmp_path / "languages.json"),
         lambda: Labels.load(tmp_path / "labels.json"),
         lambda: read_manifest(tmp_path, ["litert"], {}, "an export"),
-        lambda: RunFiles(tmp_path).metrics(),
+        lambda: RunFolder(tmp_path).metrics(),
     ):
         with pytest.raises(InputError) as caught:
             read()

@@ -69,7 +69,7 @@ def test_a_trained_run_is_measured_side_by_side(source, tmp_path, unverified):
     values["decoding"] = {"length_penalty": 0.0, "max_source_length": 32, "max_target_length": 6}
     run, exports = RunFolder(tmp_path / "run"), []
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 120)
-    run.create(Recipe.from_dict(values), (tokenizer, tokenizer), digests={})
+    run.create(Recipe.from_dict(values).to_dict(), (tokenizer, tokenizer), digests={})
     sizes = dict(model_dim=16, num_heads=2, intermediate_dim=24)
     layers = dict(num_encoder_layers=1, num_decoder_layers=1, normalize_first=True)
     model = Transformer(TransformerConfig(120, **sizes, **layers, tie_embeddings="none"))

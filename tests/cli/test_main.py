@@ -168,7 +168,7 @@ def prepared(tmp_path_factory):
         (folder / name / file).write_text(content)
     run_folder = RunFolder(folder / "run")
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 120)
-    run_folder.create(Recipe.from_dict(recipe_values(folder)), (tokenizer, tokenizer), {})
+    run_folder.create(Recipe.from_dict(recipe_values(folder)).to_dict(), (tokenizer, tokenizer), {})
     save_model(
         Transformer(TransformerConfig(120, 16, 2, 16, num_encoder_layers=1, num_decoder_layers=1)),
         run_folder.model_file,

@@ -154,7 +154,8 @@ def test_a_model_after_quantize_is_refused(make_engine, tmp_path):
 def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path, monkeypatch):
     tokenizer = Tokenizer.train_from_texts(PAIRS[0], 29)
     run, verified_with = RunFolder(tmp_path / "run"), []
-    run.create(Recipe.from_dict(recipe_values(tmp_path / "missing")), (tokenizer, tokenizer), {})
+    recipe = Recipe.from_dict(recipe_values(tmp_path / "missing"))
+    run.create(recipe.to_dict(), (tokenizer, tokenizer), {})
     exporter = types.SimpleNamespace(
         export=lambda _, output, texts, *__: verified_with.append(texts)
     )
@@ -177,7 +178,7 @@ def test_an_export_has_the_runs_search_without_what_options_exclude(tmp_path, mo
     values = recipe_values(tmp_path / "missing")
     search = {"length_normalization": "marian", "word_penalty": 0.2, "banned_ids": [7]}
     recipe = Recipe.from_dict({**values, "decoding": search})
-    run.create(recipe, (tokenizer, tokenizer), {})
+    run.create(recipe.to_dict(), (tokenizer, tokenizer), {})
     exporter = types.SimpleNamespace(
         search={}, export=lambda *_, **options: options_of_exports.append(options)
     )

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from pairwise import pairwise
 
 from keras_transformer.runs.history import best_row
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
+from keras_transformer.training.checkpoints import roll_back
 from keras_transformer.training.recipe_sections import TrainingSection
 
 _COLUMNS = {"loss": "val_loss", "accuracy": "val_token_accuracy", "bleu": "val_bleu"}
@@ -39,7 +40,7 @@ def _best_epochs(rows, select_by):
 def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, epoch, tmp_path):
     rng = np.random.default_rng(seed)
     training = TrainingSection(select_by=select_by, average_epochs=average)
-    folder, rows = RunFiles(tmp_path), _rows(rng, 6)
+    folder, rows = RunFolder(tmp_path), _rows(rng, 6)
     folder.checkpoints.mkdir()
     folder.write_history(rows)
     blocks = ["before\n", *(f"epoch {n}\nA sentence of epoch {n} {n}\n" for n in range(1, 7))]
@@ -50,7 +51,7 @@ def test_a_folder_rolled_back_is_as_after_that_epoch(seed, select_by, average, e
         folder.candidate_file(number).write_text(f"model {number}")
         folder.checkpoint_file(number).write_text("checkpoint")
     for _ in range(2):  # The second call changes nothing.
-        folder.roll_back_to(epoch, training)
+        roll_back(folder, epoch, training)
         assert folder.history() == rows[:epoch]
         assert folder.samples() == "".join(blocks[: epoch + 1])
         assert not folder.bad_batch_file.exists()
@@ -78,5 +79,5 @@ def test_best_epochs_of_drawn_histories_are_those_of_a_sort(data):
 
 def test_a_history_may_have_a_measure_that_its_first_epochs_lack(tmp_path):
     rows = [{"epoch": 1, "val_loss": 0.25}, {"epoch": 2, "val_loss": 0.125, "val_chrf": 50.5}]
-    RunFiles(tmp_path).write_history(rows)
-    assert RunFiles(tmp_path).history() == rows
+    RunFolder(tmp_path).write_history(rows)
+    assert RunFolder(tmp_path).history() == rows

@@ -9,9 +9,9 @@ import yaml
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.base.errors import InputError
 from keras_transformer.engine import opening
-from keras_transformer.runs import run_files
+from keras_transformer.runs import run_folder
 from keras_transformer.runs.model_file import save_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text import tokenizer as tokenizers
 from keras_transformer.text.shortlist import Shortlist
 
@@ -45,7 +45,7 @@ def test_opening_a_run_parses_its_recipe_and_each_tokenizer_once(tmp_path, parse
     fields = {"model_dim": 8, "num_heads": 2, "intermediate_dim": 8}
     fields |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
     save_model(Transformer(TransformerConfig(size, **fields)), tmp_path / "model.keras")
-    RunFiles(tmp_path).write_sections({"decoding": {"beam_size": 3}})
+    RunFolder(tmp_path).write_sections({"decoding": {"beam_size": 3}})
     candidates = [*np.random.default_rng(7).integers(4, size, (size, 3))]
     Shortlist([], candidates).save(tmp_path / "shortlist.npy")
     parsed_files.clear()
@@ -59,7 +59,7 @@ def test_a_run_is_prepared_for_before_keras_is_imported(tmp_path, monkeypatch):
     (tmp_path / "recipe.yaml").write_text("decoding: {}")
     (tmp_path / "model.keras").write_bytes(bytes(77))
     events = []
-    monkeypatch.setattr(run_files, "check_memory", lambda *a: events.append(a[:2]))
+    monkeypatch.setattr(run_folder, "check_memory", lambda *a: events.append(a[:2]))
     monkeypatch.setattr(opening, "import_keras", lambda: events.append("keras"))
     monkeypatch.setattr(opening, "give_tensorflow", lambda threads: events.append(threads))
     with pytest.raises(InputError):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist, compiled_size, union_of
 
@@ -45,7 +45,7 @@ def test_another_file_is_an_error_in_one_line(tmp_path, content):
 
 @pytest.mark.parametrize(("frequent", "candidates"), [([23], []), ([], [[]] * 24), ([], [[23]])])
 def test_a_run_reads_only_a_shortlist_of_its_vocabularies(tmp_path, frequent, candidates):
-    run = RunFiles(tmp_path)
+    run = RunFolder(tmp_path)
     Tokenizer.train_from_texts(["a man and a dog"] * 9, 13).save(tmp_path / "tokenizer.model")
     assert run.shortlist() is None
     Shortlist([12], [[5]] * 13).save(run.shortlist_file)

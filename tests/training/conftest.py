@@ -74,6 +74,6 @@ def origin(corpus):
     """A run of a language model with random weights."""
     recipe, run = recipe_of(corpus), RunFolder(corpus / "origin")
     tokenizers = Corpus(recipe).tokenizers()
-    run.create(recipe, tokenizers, {})
+    run.create(recipe.to_dict(), tokenizers, {})
     save_model(model_of(recipe.model_config(tokenizers[0].vocabulary_size)), run.model_file)
     return run

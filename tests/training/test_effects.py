@@ -384,7 +384,7 @@ def test_defaults_of_decoding_hold_for_the_translations_of_a_run(corpus, tmp_pat
     for number, rules in enumerate((RULES, {name: not value for name, value in RULES.items()})):
         values["decoding"] = {**DECODING, **LIMITS, **rules}
         recipe, folder = Recipe.from_dict(values), RunFolder(tmp_path / str(number))
-        folder.create(recipe, tokenizers, {})
+        folder.create(recipe.to_dict(), tokenizers, {})
         save_model(model_of(recipe.model_config(size)), folder.model_file)
         Shortlist([], [np.array([4, 5])] * (size - 4)).save(folder.shortlist_file)
         translator = Translator.load(folder.path)

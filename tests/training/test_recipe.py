@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_corpus import recipe_values, write_recipe
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.training import Recipe
 from keras_transformer.training.optimizer import schedule_of
 from keras_transformer.training.recipe_sections import TrainingSection
@@ -105,7 +105,7 @@ def test_a_recipe_has_the_values_of_the_run_that_it_starts_from(tmp_path, monkey
     search = {"length_normalization": "marian", "word_penalty": 0.2}
     search |= {"beam_size": 7, "max_length_ratio": 1.5}
     earlier = {**recipe_values(tmp_path), "decoding": search}
-    RunFiles(tmp_path / "run").write_sections(earlier)
+    RunFolder(tmp_path / "run").write_sections(earlier)
 
     def decoding(values, *overrides):
         new = {**earlier, "decoding": values}
@@ -131,7 +131,7 @@ def test_a_recipe_with_text_has_the_origin_of_the_run_that_it_starts_from(tmp_pa
     origin = {"name": "a/b", "licence": "cc-by-nc-4.0"}
     (tmp_path / "run").mkdir()
     earlier = recipe_values(tmp_path)
-    RunFiles(tmp_path / "run").write_sections({**earlier, "origin": origin})
+    RunFolder(tmp_path / "run").write_sections({**earlier, "origin": origin})
     path = write_recipe(tmp_path / "r.yaml", earlier)
     start = [f"training.start_from={tmp_path / 'run'}"]
     assert Recipe.load(path, start).origin == origin

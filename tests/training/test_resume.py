@@ -173,7 +173,7 @@ def stepwise(tmp_path_factory):
 def test_a_training_killed_twice_in_the_middle_of_a_pass_is_the_unbroken_one(
     stepwise, results, tmp_path
 ):
-    recipe, tokenizers = stepwise.unbroken.recipe(), stepwise.unbroken.tokenizers()
+    recipe, tokenizers = Recipe.of_run(stepwise.unbroken), stepwise.unbroken.tokenizers()
     datasets, _ = Corpus(recipe, tokenizers, languages=recipe.data.languages).datasets(tokenizers)
     batches = datasets["train"].plan.steps_per_pass
     assert 4 < batches and 8 % batches and 12 % batches  # Both kills are in the middle of a pass.

@@ -18,7 +18,6 @@ from keras_transformer.base.files import locked_folder
 from keras_transformer.base.reading import file_digests
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.opening import engine_of_run
-from keras_transformer.runs.run_files import RunFiles
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.training import Recipe, RunFolder, preparing, train
 from keras_transformer.training.hosts import SINGLE_HOST
@@ -32,7 +31,7 @@ def test_a_run_folder_holds_the_files_of_the_readme(finished):
     names += " samples.tsv samples.txt shortlist.npy tensorboard"
     assert {file.name for file in finished.path.iterdir()} == set(names.split())
     assert finished.checkpoint_epochs() == [1, 2] and len(finished.history()) == 2
-    assert Recipe.load(finished.recipe_file) == finished.recipe()
+    assert Recipe.load(finished.recipe_file) == Recipe.of_run(finished)
     # Its sources are single words and sentences with letters, none of them in capitals.
     assert finished.decoding().text_rules == TextRules(True, True, True)
     assert finished.sample_pairs() == PAIRS[:5]
@@ -62,16 +61,18 @@ def test_tensorboard_reads_the_history_as_curves_with_each_epoch_once(resumed):
 def test_a_run_is_not_replaced_unasked_nor_by_a_run_made_from_its_files(finished, tmp_path):
     before = file_digests(finished.path)
     with pytest.raises(InputError, match="exists already. Give --resume to continue it"):
-        train(finished.recipe(), finished.path)
+        train(Recipe.of_run(finished), finished.path)
     with pytest.raises(InputError, match="the recipe is in it"):
-        train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
+        train(
+            Recipe.of_run(finished), finished.path, overwrite=True, recipe_file=finished.recipe_file
+        )
     (tmp_path / "link").symlink_to(finished.path)
     for section, key, value, name in (
         ("data", "validation", {"source": str(finished.path / "samples.tsv")}, "validation.source"),
         ("training", "start_from", str(finished.path), "training.start_from"),
         ("data", "glossary", str(finished.path / "samples.tsv"), "data.glossary"),
     ):
-        values = finished.recipe().to_dict()
+        values = Recipe.of_run(finished).to_dict()
         values[section][key] = value
         for output in (finished.path, tmp_path / "link"):
             with pytest.raises(InputError, match=f"not overwritten, because `.*{name}` is in it"):
@@ -89,7 +90,7 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
 
     monkeypatch.setattr(preparing, "prepare", prepare_slowly)
     with pytest.raises(InputError, match="exists already"):
-        train(finished.recipe(), output)
+        train(Recipe.of_run(finished), output)
     assert file_digests(output) == file_digests(finished.path)
 
 
@@ -161,7 +162,7 @@ def test_a_resumed_run_has_its_texts(finished, tmp_path):
         ("folder", str(tmp_path), "target side of `data.train`, .*train.de"),
         ("validation", validation, "target side of `data.validation`, .*few.de"),
     ):
-        values = finished.recipe().to_dict()
+        values = Recipe.of_run(finished).to_dict()
         values["data"][key] = value
         with pytest.raises(InputError, match=f"another {side}"):
             train(Recipe.from_dict(values), finished.path, resume=True)
@@ -178,7 +179,7 @@ UNFIT += [("model", {"kind": "classifier"}, "model.kind='classifier' instead of 
 
 @pytest.mark.parametrize(("section", "changes", "message"), UNFIT)
 def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, changes, message):
-    values = finished.recipe().to_dict()
+    values = Recipe.of_run(finished).to_dict()
     values["training"] |= {"start_from": str(finished.path)}
     values["training"] |= {"shortlist": False, "select_by": "loss"}
     values[section] = changes if "kind" in changes else {**values[section], **changes}
@@ -190,8 +191,8 @@ def test_a_start_from_an_unfit_run_is_refused(finished, tmp_path, section, chang
 def test_a_run_keeps_the_origin_and_the_rates_of_its_start_when_it_is_resumed(
     finished, tmp_path, capsys
 ):
-    start = RunFiles(shutil.copytree(finished.path, tmp_path / "imported"))
-    values, origin = finished.recipe().to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
+    start = RunFolder(shutil.copytree(finished.path, tmp_path / "imported"))
+    values, origin = Recipe.of_run(finished).to_dict(), {"name": "a/b", "licence": "cc-by-nc-4.0"}
     start.write_sections({**values, "origin": origin})
     shortlist = start.shortlist_file.read_bytes()
     few = {"sample_translations": 0, "shortlist": False, "epochs": 1, "select_by": "loss"}
@@ -213,11 +214,11 @@ def test_a_run_keeps_the_origin_and_the_rates_of_its_start_when_it_is_resumed(
     assert run.shortlist_file.read_bytes() == shortlist  # Both runs have one vocabulary.
     run.shortlist_file.unlink()
     shutil.rmtree(start.path)
-    training = run.recipe().training
+    training = Recipe.of_run(run).training
     assert (training.warmup_steps, training.learning_rate) == (1, 3e-5)  # below 20 steps
     values["training"]["epochs"] = 2
     trained(resume=True)
-    assert run.recipe().training == dataclasses.replace(training, epochs=2)
+    assert Recipe.of_run(run).training == dataclasses.replace(training, epochs=2)
     assert [row["epoch"] for row in run.history()] == [1, 2]
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
     assert "before training" not in capsys.readouterr().err
@@ -253,7 +254,7 @@ def test_a_run_that_is_done_stays_as_it_is_also_when_its_texts_have_moved(
     before = file_digests(run.path)
     shutil.copytree(corpus, tmp_path / "moved")
     for epochs in (2, 1):
-        values = finished.recipe().to_dict()
+        values = Recipe.of_run(finished).to_dict()
         values["data"]["folder"] = str(tmp_path / "moved")
         values["training"]["epochs"] = epochs
         train(Recipe.from_dict(values), run.path, resume=True, run_class=EagerRun)
@@ -271,13 +272,13 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
     for epoch in (1, 2):
         damaged.checkpoint_file(epoch).write_bytes(b"damaged")
     with pytest.raises(InputError, match="no whole checkpoint"):
-        train(finished.recipe(), damaged.path, resume=True)
+        train(Recipe.of_run(finished), damaged.path, resume=True)
     with pytest.raises(InputError, match="no such run folder. Leave `resume` out to begin."):
         train(recipe_of(corpus), tmp_path / "nowhere", resume=True)
     shutil.copytree(finished.path, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     with pytest.raises(InputError, match="no checkpoint to resume from"):
-        train(finished.recipe(), tmp_path / "run", resume=True)
+        train(Recipe.of_run(finished), tmp_path / "run", resume=True)
 
 
 @pytest.mark.slow
@@ -320,7 +321,7 @@ def test_a_resumed_run_has_the_batches_of_the_device_that_it_began_on(tmp_path, 
     values = recipe_values(write_corpus(tmp_path / "corpus"), max_shapes=None, batch_tokens=None)
     where = Recipe.from_dict(values), RunFolder(tmp_path / "run"), SINGLE_HOST
     prepared = preparing.prepare(*where, begun)
-    where[1].create(prepared.recipe, prepared.tokenizers, prepared.digests)
+    where[1].create(prepared.recipe.to_dict(), prepared.tokenizers, prepared.digests)
     again = preparing.resume(*where, resumed)
     training = again.recipe.training
     # At most two shapes, as an epoch has fewer than 50 steps.

@@ -37,7 +37,7 @@ from keras_transformer.extras.analysis.attention import (
 from keras_transformer.extras.analysis.heads import Head, head_table
 from keras_transformer.extras.analysis.positions import position_vectors, sinusoids
 from keras_transformer.extras.analysis.pruning import heads_off
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.languages import Direction, languages_of_tags
 
 # Maximum number of pairs that heads are measured on.
@@ -295,10 +295,10 @@ def inspect_run(
     Raises:
         InputError: The run, a file or an option is invalid.
     """
-    folder = RunFiles.existing(run)
+    folder = RunFolder.existing(run)
     inputs: dict[str, Any] = {"without_heads": without_heads}
     if other_positions is not None:
-        inputs["other_model"] = RunFiles.existing(other_positions).model()
+        inputs["other_model"] = RunFolder.existing(other_positions).model()
     pairs = read_pairs(*corpus) if corpus is not None else zip(*folder.sample_pairs(), strict=True)
     if sides := tuple(map(list, pairs)):
         inputs["pairs"] = sides
@@ -330,7 +330,7 @@ def describe_run(run: str | os.PathLike) -> dict[str, Any]:
     Raises:
         InputError: There is no run, or a file of it is invalid.
     """
-    folder = RunFiles.existing(run)
+    folder = RunFolder.existing(run)
     model, (source, target) = folder.model(), folder.tokenizers()
     languages = folder.languages() or languages_of_tags(source.tag_tokens)
     decoding, origin = folder.decoding(), folder.origin()

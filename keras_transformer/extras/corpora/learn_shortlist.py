@@ -14,9 +14,10 @@ from keras_transformer.data import EncodedPairs, encode_pairs
 from keras_transformer.data.encoding import in_chunks
 from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.extras.corpora.model_1 import Sentences, Translations, model_1
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.shortlist import Shortlist
-from keras_transformer.training.run_folder import RunFolder
+from keras_transformer.training.recipe import Recipe
 
 Progress = Callable[[str, float], None]
 
@@ -46,7 +47,7 @@ def make_shortlist(
             no pair is left after the checks of `encode_pairs`.
     """
     folder = RunFolder.existing(run)
-    recipe = folder.recipe()
+    recipe = Recipe.of_run(folder)
     if not recipe.with_sources or recipe.gives_labels:
         rule = "only a model that translates has a shortlist"
         raise InputError(f"{run}: {rule}. Received: a model of the kind {recipe.kind}.")

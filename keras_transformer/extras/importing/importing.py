@@ -24,7 +24,7 @@ from keras_transformer.extras.foreign.weights import fill
 from keras_transformer.extras.importing.local_folder import LocalModel
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.runs.model_file import WEIGHT_DTYPES, save_model
-from keras_transformer.runs.run_files import MAX_SAMPLE_PAIRS, RunFiles
+from keras_transformer.runs.run_folder import MAX_SAMPLE_PAIRS, RunFolder
 from keras_transformer.runs.sections import DecodingSection
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.languages import languages_of_pair, languages_of_tags
@@ -235,7 +235,7 @@ def import_run(
     """
     if dtype is not None:
         check_choice("dtype", dtype, WEIGHT_DTYPES)
-    run = RunFiles(output)
+    run = RunFolder(output)
     inputs = {"the model": folder, "--samples": samples}
     check = functools.partial(run.check_replaceable, overwrite, inputs)
     with run.owned().locked():
@@ -272,7 +272,7 @@ def import_run(
         print_lines(f"{run.path}: writing the run")
         with run.replaced(check) as new_run:
             tokenizers = source_tokenizer, target_tokenizer
-            new_run.write_start(sections, tokenizers, {}, languages)
+            new_run.create(sections, tokenizers, {}, languages)
             new_run.write_sample_pairs((text, "") for text in texts)
             if foreign_model.shortlist is not None:
                 foreign_model.shortlist.save(new_run.shortlist_file)

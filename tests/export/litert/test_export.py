@@ -102,7 +102,8 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     for weight in engine.model.trainable_weights:  # A model that is less sure changes less.
         weight.assign(0.7 * weight)
     folder = RunFolder(tmp_path / "run")
-    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, other_tokenizer), {})
+    recipe = Recipe.from_dict(recipe_values(tmp_path))
+    folder.create(recipe.to_dict(), (tokenizer, other_tokenizer), {})
     save_model(engine.model, folder.model_file)
     # The longest texts, whose scores of an untrained model differ least.
     sources = "".join(f"{text}\n" for text in sorted(texts, key=len)[-64:])

@@ -113,7 +113,7 @@ def test_tags_of_an_imported_model_are_its_languages(engine, tmp_path):
     tokenizer = Tokenizer.train_from_texts(
         [text for side in SIDES for text in side], 150, languages=[">>epo<<", ">>deu<<"]
     )
-    folder.write_start(recipe, (tokenizer, tokenizer), {})
+    folder.create(recipe, (tokenizer, tokenizer), {})
     save_model(engine.model, folder.model_file)
     assert describe_run(folder.path)["languages"]["tokens"] == {"eo": ">>epo<<", "de": ">>deu<<"}
 
@@ -122,7 +122,7 @@ def test_a_run_describes_its_model(engine, tmp_path):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
     languages = Languages(directions=(("en", "de"),))
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
-    folder.write_start(recipe.to_dict(), tokenizers, {}, languages)
+    folder.create(recipe.to_dict(), tokenizers, {}, languages)
     save_model(engine.model, folder.model_file)
     described = describe_run(folder.path)
     assert (described["languages"], described["origin"]) == ({"directions": (("en", "de"),)}, None)
@@ -212,7 +212,7 @@ def model_with(**fields):
 @pytest.mark.usefixtures("one_graph")
 def test_heads_are_measured_on_the_runs_samples_without_its_corpus(engine, tmp_path, monkeypatch):
     folder, recipe = RunFolder(tmp_path / "run"), Recipe.from_dict(recipe_values(tmp_path / "no"))
-    folder.create(recipe, (engine.source_tokenizer, engine.target_tokenizer), {})
+    folder.create(recipe.to_dict(), (engine.source_tokenizer, engine.target_tokenizer), {})
     save_model(engine.model, folder.model_file)
     source, blank = tmp_path / "source.txt", tmp_path / "target.txt"
     source.write_text("A dog.\n")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.extras.importing.importing import import_run, read_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.vocabulary import parsed
 
 DATA = pathlib.Path(__file__).parents[2] / "data"
@@ -52,7 +52,7 @@ def test_the_list_of_a_student_has_this_packages_ids_and_own_tokens(tmp_path):
     always = [*FREQUENT, 4, 5]
     expected = [[*always, 9, 11], always, [*always, 6, 32], [*always, 22]]
     assert candidates(folder, 2, 3, 4, 20) == [sorted({*ids}) for ids in expected]
-    run = RunFiles(import_run(folder, tmp_path / "run"))
+    run = RunFolder(import_run(folder, tmp_path / "run"))
     assert run.shortlist().candidates_of([6]).tolist() == expected[2]
     assert run.shortlist().source_vocabulary_size == run.tokenizers()[0].vocabulary_size
     assert import_run(DATA / "marian" / "student", tmp_path / "run", overwrite=True)

@@ -14,7 +14,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.export.options import SearchedOptions
 from keras_transformer.extras.hugging_face.export import HuggingFaceExporter
 from keras_transformer.extras.importing.importing import import_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.languages import Languages
 
 pytestmark = pytest.mark.tensorflow
@@ -187,7 +187,7 @@ def test_the_export_is_verified(make_engine, tmp_path):
 
 
 def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
-    run = RunFiles(tmp_path)
+    run = RunFolder(tmp_path)
     train = [{"source": "a.en", "target": "/home/me/a.de"}, {"source": "../m.tmx"}]
     run.write_sections({"data": {"folder": "/home/me/texts", "train": train}})
     texts = {"training_texts": ["texts/a.en", "a.de", "m.tmx"]}

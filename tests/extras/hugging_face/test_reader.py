@@ -13,7 +13,7 @@ from keras_transformer.base.errors import InputError
 from keras_transformer.base.ids import BOS_ID
 from keras_transformer.base.impossible import BANNED
 from keras_transformer.extras.importing.importing import import_model, import_run, read_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.tensorflow
 
@@ -60,7 +60,7 @@ class TestHuggingFace:
 
     def test_options_that_are_here_are_the_runs_others_are_named(self, folder, tmp_path, capsys):
         import_run(folder, tmp_path / "run")
-        decoding = RunFiles(tmp_path / "run").decoding()
+        decoding = RunFolder(tmp_path / "run").decoding()
         # Our ids have padding, BOS and then the file's; the start of a decoder is no token here.
         assert decoding.banned_ids == (7 + 2,)
         assert (decoding.beam_size, decoding.min_length, decoding.max_target_length) == (2, 3, 39)

@@ -28,7 +28,7 @@ from keras_transformer.export import export_run
 from keras_transformer.extras.foreign.foreign_model import Tensors
 from keras_transformer.extras.importing import LocalModel, import_model, import_run, importing
 from keras_transformer.extras.importing.importing import read_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.languages import Languages
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.vocabulary import parsed
@@ -210,7 +210,7 @@ def test_the_command_makes_a_run_with_the_models_weights_and_search(tmp_path, ca
     (tmp_path / "samples").write_text("One.\nTwo.\n")
     samples = ["--samples", str(tmp_path / "samples")]
     assert run(["import", str(TOYS / "opus"), "--output", str(output), *samples]) == 0
-    assert [source for source, _ in RunFiles(output).sample_pairs()] == ["One.", "Two."]
+    assert [source for source, _ in RunFolder(output).sample_pairs()] == ["One.", "Two."]
     captured = capsys.readouterr()
     assert captured.out == f"{output}\n"
     for side in ("source", "target"):
@@ -266,7 +266,7 @@ def student_run(tmp_path_factory):
 
 @pytest.mark.usefixtures("one_graph")
 def test_an_imported_run_knows_its_languages_and_exports_do_not_contradict(student_run, tmp_path):
-    assert RunFiles(student_run).languages() == Languages(directions=(("en", "de"),))
+    assert RunFolder(student_run).languages() == Languages(directions=(("en", "de"),))
     with pytest.raises(InputError, match="must be a direction of the model: en-de. Rec.*en-fr"):
         export_run(student_run, tmp_path / "export", "marian", languages="en-fr")
     translator = Translator.load(student_run)
@@ -291,7 +291,7 @@ def test_a_model_behind_a_url_becomes_a_run_that_names_it(tmp_path, capsys, toy,
     nouns = [line.split(": ")[1].split(" lacks ")[0] for line in lines if " lacks these" in line]
     sides = ["the source vocabulary", "the target vocabulary"]
     assert nouns == (["the vocabulary"] if toy == "student" else sides)
-    files, expected = RunFiles(tmp_path / "run"), import_model(TOYS / toy).model
+    files, expected = RunFolder(tmp_path / "run"), import_model(TOYS / toy).model
     origin = {"name": url, "licence": "cc-by-4.0", "files": {"opus-mt-en-de": digest}}
     assert files.origin() == origin
     for weight, known in zip(files.model().weights, expected.weights, strict=True):
@@ -306,7 +306,7 @@ def test_an_import_that_fails_leaves_what_was_there(student_run, tmp_path, monke
     for overwrite in (False, True):
         before = file_digests(output)
         for function, error in (
-            ("RunFiles.write_sections", KeyboardInterrupt()),
+            ("RunFolder.write_sections", KeyboardInterrupt()),
             ("save_model", OSError(errno.ENOSPC, "No space left")),
         ):
             with monkeypatch.context() as patch:
@@ -331,9 +331,9 @@ def test_a_kill_while_the_earlier_run_is_removed_leaves_a_replaceable_run(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(shutil, "rmtree", killed)
         import_run(TOYS / "opus", output, overwrite=True)
-    assert RunFiles(output).model().config.decoder != "ssru"
+    assert RunFolder(output).model().config.decoder != "ssru"
     import_run(TOYS / "student", output, overwrite=True)
-    assert RunFiles(output).model().config.decoder == "ssru"
+    assert RunFolder(output).model().config.decoder == "ssru"
     assert os.listdir(tmp_path) == ["run"]
 
 
@@ -365,8 +365,8 @@ def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(student_run, t
     # Marian's vector of the beginning of a sentence stays zero, and its ranking the default.
     table = folder.model().target_embedding.embeddings
     assert not np.any(table[BOS_ID]) and np.all(np.any(table[EOS_ID:], axis=1))
-    assert folder.decoding() == RunFiles(origin).decoding()
-    assert folder.origin() == RunFiles(origin).origin() and folder.origin()
+    assert folder.decoding() == RunFolder(origin).decoding()
+    assert folder.origin() == RunFolder(origin).origin() and folder.origin()
 
 
 def test_a_training_from_a_recipe_without_files_is_one_line(student_run, tmp_path):
@@ -388,7 +388,7 @@ def test_a_training_from_a_recipe_without_files_is_one_line(student_run, tmp_pat
 def test_a_run_has_the_models_dtype_or_the_chosen_one(tmp_path, name, dtype, in_file):
     folder = pathlib.Path(__file__).parents[2] / "data" / "ctranslate2" / name
     import_run(folder, tmp_path / "run", dtype=dtype)
-    received, expected = RunFiles(tmp_path / "run").model(), import_model(folder).model
+    received, expected = RunFolder(tmp_path / "run").model(), import_model(folder).model
     # Half precision takes half the memory, too, as XLA computes with it.
     in_memory = "float32" if in_file == "float32" else "float16"
     assert {weight.dtype for weight in received.weights} == {in_memory}

@@ -11,7 +11,7 @@ import yaml
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.extras.importing.importing import import_model, import_run
 from keras_transformer.extras.marian import reader as marian
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.tensorflow
 
@@ -51,7 +51,7 @@ def test_logits_of_a_model_of_many_languages_are_those_of_an_independent_referen
     tensors, names = make.make_m2m100(tmp_path, kind := "m2m100")
     toy = import_model(tmp_path)
     # Its file is in float16, and so is the run of it, also in memory.
-    in_run = RunFiles(import_run(tmp_path, tmp_path_factory.mktemp("run") / "run")).model()
+    in_run = RunFolder(import_run(tmp_path, tmp_path_factory.mktemp("run") / "run")).model()
     assert {weight.dtype for weight in in_run.weights} == {"float16"}
     assert toy.source_tokenizer is toy.target_tokenizer and toy.source_tokenizer.kind == "bpe"
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / make.PIECES))

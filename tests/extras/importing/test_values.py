@@ -110,10 +110,10 @@ from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from keras_transformer.base.errors import InputError
 from keras_transformer.extras.importing.importing import read_model
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 try:
-    read = RunFiles.origin if sys.argv[2] == "recipe.yaml" else read_model
-    read(RunFiles(sys.argv[1]) if sys.argv[2] == "recipe.yaml" else Path(sys.argv[1]))
+    read = RunFolder.origin if sys.argv[2] == "recipe.yaml" else read_model
+    read(RunFolder(sys.argv[1]) if sys.argv[2] == "recipe.yaml" else Path(sys.argv[1]))
 except InputError as error:
     print(error)
 """

@@ -18,7 +18,7 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.export import export_run, export_web
 from keras_transformer.extras.analysis.attention import merge_words, words_of
 from keras_transformer.extras.importing.importing import import_run
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.languages import Languages
 
 pytestmark = [
@@ -134,7 +134,7 @@ def test_the_page_of_an_imported_model_gives_the_runs_texts(
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     run = with_short_translations(import_run(TOYS / "opus", tmp_path / "run"))
     # Any tokens that both vocabularies have, as the languages of M2M100 have them.
-    source, target = RunFiles(run).tokenizers()
+    source, target = RunFolder(run).tokenizers()
     pieces = [set(side.pieces_of(range(4, side.vocabulary_size))) for side in (source, target)]
     tokens = dict(zip(("en", "eo", "de"), sorted(set.intersection(*pieces)), strict=False))
     Languages(tokens, "source", target_prefix="target").save(tmp_path / "run" / "languages.json")

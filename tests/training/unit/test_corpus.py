@@ -239,7 +239,7 @@ def start(values, tmp_path, monkeypatch):
             resume(recipe, run, SINGLE_HOST, device_plan())
         else:
             prepared = prepare(recipe, run, SINGLE_HOST, device_plan())
-            run.create(recipe, prepared.tokenizers, prepared.digests)
+            run.create(recipe.to_dict(), prepared.tokenizers, prepared.digests)
         return {pathlib.Path(path).name: count for path, count in counts.items()}
 
     return start
@@ -475,10 +475,10 @@ def test_a_training_has_the_languages_of_each_pair_also_when_it_is_resumed(
     _, tokenizers = of_languages(SIDES["all"])
     languages = Languages({"en": "__en__", "de": "__de__"}, *SIDES["all"])
     origin, run = RunFolder(tmp_path / "origin"), RunFolder(tmp_path / "run")
-    origin.create(Recipe.from_dict(corpora), tokenizers, {}, languages)
+    origin.create(Recipe.from_dict(corpora).to_dict(), tokenizers, {}, languages)
     recipe = Recipe.from_dict({**corpora, "training": {"start_from": str(origin.path)}})
     new = prepare(recipe, run, SINGLE_HOST, device_plan())
-    run.create(new.recipe, new.tokenizers, new.digests, new.languages)
+    run.create(new.recipe.to_dict(), new.tokenizers, new.digests, new.languages)
     resumed = resume(recipe, run, SINGLE_HOST, device_plan())
     english = {source for source, _ in PAIRS}
     expected = [("en", "de") if source in english else ("de", "en") for source, _ in new.validation]

@@ -179,7 +179,7 @@ def first_run(tmp_path_factory):
     values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
     recipe, run = Recipe.from_dict(values), RunFolder(base / "origin")
     tokenizers = Corpus(recipe).tokenizers()
-    run.create(recipe, tokenizers, {})
+    run.create(recipe.to_dict(), tokenizers, {})
     save_model(model_of(recipe.model_config(tokenizers[0].vocabulary_size)), run.model_file)
     return run, train_run
 
@@ -240,7 +240,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(first_run, tu
     (damaged.checkpoints / "epoch-0003.npz").write_bytes(no_zip)
     check_equal(whole, train_run("damaged", resume=True, **options), epoch=3)
     assert "epoch-0003.npz: cannot be read as a checkpoint of LoRA" in capsys.readouterr().err
-    values = {**damaged.recipe().to_dict(), "model": {"dropout": 0.1}}
+    values = {**Recipe.of_run(damaged).to_dict(), "model": {"dropout": 0.1}}
     del values["text"]  # which comes from the run itself
     file = write_recipe(damaged.path.with_name("r.yaml"), values)
     command = ["train", "--no-compilation-cache", str(file), "--output"]

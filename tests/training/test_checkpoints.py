@@ -4,9 +4,10 @@ import pytest
 from small_corpus import recipe_values
 
 from keras_transformer.base.errors import InputError
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.training.checkpoints import last_checkpoint
+from keras_transformer.training.preparing import check_resumable
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import RunFolder, check_resumable
 
 
 def test_checkpoints_are_tried_from_the_newest_on_whatever_their_numbers(tmp_path, capsys):
@@ -79,7 +80,7 @@ def resume(tmp_path):
 
     def resume(before, after):
         folder = RunFolder(tmp_path)
-        folder.write_recipe(recipe(before))
+        folder.write_sections(recipe(before).to_dict())
         assert recipe(before) != recipe(after)
         check_resumable(folder, recipe(after))
 

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -15,8 +14,6 @@ from keras_transformer.base.files import (
     MANIFEST,
     OwnedFolder,
     check_version,
-    rename_durably,
-    replaced_file,
     write_whole,
 )
 from keras_transformer.base.formats import FORMATS
@@ -30,13 +27,7 @@ from keras_transformer.base.reading import (
     unescape_field,
 )
 from keras_transformer.runs import names
-from keras_transformer.runs.history import (
-    Rows,
-    averaged_epochs,
-    best_row,
-    read_history,
-    write_history,
-)
+from keras_transformer.runs.history import Rows, read_history, write_history
 from keras_transformer.runs.model_file import load_model, weight_bytes
 from keras_transformer.runs.sections import (
     VERSION,
@@ -55,17 +46,16 @@ MAX_SAMPLE_PAIRS = 300
 """Maximum number of pairs in `samples.tsv`."""
 RESUME = "--resume to continue it, "
 """Option of a training that helps where its folder exists, for `check_replaceable`."""
-_KEPT_CHECKPOINTS = 2  # of the last epochs; the previous one in case the last one is damaged
 
 
-class RunFiles:
+class RunFolder:
     """A run folder: paths of its files, and their only reader and writer.
 
-    `training.RunFolder` also reads and writes the recipe as a `Recipe`.
+    `Recipe.of_run` reads the recipe of a training.
 
     An epoch counts only when its checkpoint is complete. All other files of the epoch are written
-    before, and may exist without the checkpoint. `roll_back_to` removes what is newer than an
-    epoch, wherever writing was interrupted.
+    before, and may exist without the checkpoint. `roll_back` of `training/checkpoints.py` removes
+    what is newer than an epoch, wherever writing was interrupted.
 
     Args:
         path: Path of the folder, which need not exist.
@@ -344,7 +334,7 @@ class RunFiles:
                     "Give another --output."
                 )
 
-    def write_start(
+    def create(
         self,
         sections: Mapping[str, Any],
         tokenizers: Sequence[Any],
@@ -394,55 +384,9 @@ class RunFiles:
         )
         return sorted(int(match.group(1)) for match in matches if match)
 
-    def remove_partial_files(self) -> None:
-        """Removes the temporary files of a killed process, which no later process overwrites."""
-        owned = self.owned()
-        for path in list(self.path.rglob(".*.partial*")):
-            if owned.is_mine(path.relative_to(self.path).as_posix()):
-                path.unlink()
-
     def candidate_file(self, epoch: int) -> pathlib.Path:
         """Returns the path of an epoch's model that may become the best or part of an average."""
         return self.checkpoints / names.CANDIDATE.format(epoch=epoch)
-
-    def roll_back_to(self, epoch: int, training: Any) -> None:
-        """Rolls the folder back to the state after `epoch` epochs, whose checkpoint is complete.
-
-        The best model so far becomes `model.keras`, and files of later epochs without a checkpoint
-        are removed. A second call changes nothing.
-
-        Args:
-            epoch: Number of epochs; 0 before the first checkpoint.
-            training: Section `training` of the recipe: its options choose the best model and
-                averaged models.
-        """
-        self.bad_batch_file.unlink(missing_ok=True)
-        history = self.history()
-        if len(history) < epoch:
-            rule = f"must have the {epoch} epochs that the checkpoints have"
-            raise InputError(f"{self.history_file}: {rule}. Received: {len(history)}.")
-        rows = history[:epoch]
-        averaged = [self.candidate_file(epoch) for epoch in averaged_epochs(rows, training)]
-        best = self.candidate_file(int(best_row(rows, training.select_by)["epoch"]) if rows else 0)
-        if best.exists() and averaged:
-            with replaced_file(self.model_file) as temporary:
-                shutil.copyfile(best, temporary)
-        elif best.exists():
-            rename_durably(best, self.model_file)
-        for file in self.checkpoints.glob("best-*.keras"):
-            if file not in averaged and not (averaged and file == best):
-                file.unlink()
-        if len(history) > epoch:
-            self.write_history(rows)
-        samples = self.samples()
-        for match in re.finditer(r"^epoch (\d+)$", samples, re.MULTILINE):
-            if int(match.group(1)) > epoch:
-                write_whole(self.samples_file, samples[: match.start()])
-                break
-        # Checkpoints of later epochs are damaged, or training would not continue from this epoch.
-        epochs = [number for number in self.checkpoint_epochs() if number <= epoch]
-        for epoch_to_remove in epochs[:-_KEPT_CHECKPOINTS]:
-            self.checkpoint_file(epoch_to_remove).unlink()
 
     def digests(self) -> dict[str, dict[str, str]]:
         """Returns the SHA-256 checksums of the texts that the run started with."""

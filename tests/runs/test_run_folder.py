@@ -13,8 +13,9 @@ from keras_transformer.base.files import FORMAT_VERSION
 from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.checkpoints import remove_partial_files, roll_back
+from keras_transformer.training.preparing import check_resumable
 from keras_transformer.training.recipe_sections import TrainingSection
-from keras_transformer.training.run_folder import check_resumable
 
 
 def small_model(vocabulary_size=120):
@@ -27,7 +28,7 @@ def written(tmp_path_factory):
     folder = RunFolder(tmp_path_factory.mktemp("written") / "run")
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 120)
     recipe = Recipe.from_dict(recipe_values(folder.path.parent))
-    folder.create(recipe, (tokenizer, tokenizer), {})
+    folder.create(recipe.to_dict(), (tokenizer, tokenizer), {})
     save_model(small_model(), folder.model_file)
     return folder
 
@@ -39,8 +40,8 @@ def run(written, tmp_path):
 
 
 def test_a_written_run_is_read_back_wherever_it_was_moved(written, run):
-    assert run.recipe() == written.recipe() == Recipe.load(run.recipe_file)
-    assert run.recipe().text.vocabulary_size == 150
+    assert Recipe.of_run(run) == Recipe.of_run(written) == Recipe.load(run.recipe_file)
+    assert Recipe.of_run(run).text.vocabulary_size == 150
     source, target = run.tokenizers()
     assert source == target and source.vocabulary_size == 120
     engine = engine_of_run(RunFolder.existing(run.path))
@@ -49,12 +50,12 @@ def test_a_written_run_is_read_back_wherever_it_was_moved(written, run):
 
 @pytest.mark.parametrize("version", [None, 1, 4, "3"])
 def test_a_run_of_another_version_is_one_line(run, version):
-    recipe, text = run.recipe(), run.recipe_file.read_text()
+    recipe, text = Recipe.of_run(run), run.recipe_file.read_text()
     line = f"format_version: {FORMAT_VERSION}\n"
     assert text.startswith(line)
     other = "" if version is None else f"format_version: {version!r}\n"
     run.recipe_file.write_text(text.replace(line, other))
-    readers = run.recipe, run.decoding
+    readers = (lambda: Recipe.of_run(run)), run.decoding
     for read in (*readers, lambda: engine_of_run(run), lambda: check_resumable(run, recipe)):
         with pytest.raises(InputError, match="run: another version .* or export it again.$"):
             read()
@@ -104,7 +105,7 @@ def test_a_damaged_file_is_one_line_and_runs_no_code(run, name, damage, message)
 
 
 def rolled_back(run):
-    run.roll_back_to(2, TrainingSection())
+    roll_back(run, 2, TrainingSection())
 
 
 HISTORY = "history.csv"
@@ -176,7 +177,7 @@ def test_only_temporary_files_of_a_run_are_removed(run):
     foreign = [".thesis.partial.tex", "checkpoints/.history.partial.csv", "history.partial.csv"]
     for name in (*own, *foreign):
         (run.path / name).write_bytes(b"half")
-    run.remove_partial_files()
+    remove_partial_files(run)
     names = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*partial*")}
     assert names == set(foreign)
 
@@ -202,7 +203,7 @@ def test_sample_pairs_are_read_as_they_were_written_each_on_one_line(pairs, tmp_
 def test_samples_are_rolled_back_whatever_their_texts_are(run):
     run.write_history([{"epoch": epoch, "val_loss": 0.5} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
-    run.roll_back_to(2, TrainingSection())
+    roll_back(run, 2, TrainingSection())
     assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"
 
 

@@ -7,13 +7,12 @@ import os
 import pytest
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.runs.run_files import RunFiles
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.shortlist import Shortlist
-from keras_transformer.training.run_folder import RunFolder
 
 
 def test_a_recipe_is_read_as_it_is_now_however_often_it_was_replaced(tmp_path):
-    run, other = RunFiles(tmp_path), RunFiles(tmp_path)
+    run, other = RunFolder(tmp_path), RunFolder(tmp_path)
     for length, name in itertools.product([7, 9, 7], ["a", "b", "a"]):
         other.write_sections({"data": {"max_length": length, "train": {"source": name}}})
         assert run.sections()["data"] == {"max_length": length, "train": {"source": name}}
@@ -30,7 +29,7 @@ CARDS += [(12.345, {"val_bleu": 33.333}, 33.333), (12.345, {"val_bleu": 0.0}, 0.
 
 @pytest.mark.parametrize(("bleu", "average", "chosen"), CARDS)
 def test_a_card_has_the_bleu_of_the_model_that_was_chosen(bleu, average, chosen, tmp_path):
-    run, metrics = RunFiles(tmp_path), {"validation_signatures": {"bleu": "s"}}
+    run, metrics = RunFolder(tmp_path), {"validation_signatures": {"bleu": "s"}}
     run.write_sections({"data": {}})
     metrics |= {} if bleu is None else {"best_validation_bleu": bleu}
     metrics |= {} if average == "missing" else {"average": average}
@@ -41,7 +40,7 @@ def test_a_card_has_the_bleu_of_the_model_that_was_chosen(bleu, average, chosen,
 
 
 def test_a_card_names_the_files_of_every_kind_of_corpus(tmp_path):
-    run = RunFiles(tmp_path)
+    run = RunFolder(tmp_path)
     corpora = [
         ({"source": "a.en", "target": "a.de"}, ["f/a.en", "f/a.de"]),
         ({"source": "a.tsv", "target": None}, ["f/a.tsv"]),
@@ -63,7 +62,7 @@ class _Side:
 
 
 def test_a_shortlist_fits_up_to_the_last_ids_of_both_sides(tmp_path):
-    run = RunFiles(tmp_path)
+    run = RunFolder(tmp_path)
     for sources, largest in itertools.product([0, 1, 9], [3, 4, 12]):
         Shortlist([largest], [[5]] * sources if largest > 4 else [[1]] * sources).save(
             run.shortlist_file
@@ -97,9 +96,9 @@ def test_a_run_is_not_replaced_with_an_input_in_it_however_its_path_is_written(
     for path in (folder, "run", "../link", os.path.relpath(folder)):
         for file in inside:
             with pytest.raises(InputError, match="because the recipe is in it"):
-                RunFiles(path).check_replaceable(True, {"nothing": None, "the recipe": file})
+                RunFolder(path).check_replaceable(True, {"nothing": None, "the recipe": file})
         for file in outside:
-            RunFiles(path).check_replaceable(True, {"the recipe": file})
+            RunFolder(path).check_replaceable(True, {"the recipe": file})
 
 
 def test_each_file_that_a_run_writes_is_a_runs_and_no_other(tmp_path):
