@@ -20,9 +20,9 @@ from benchmarks.command_line import log
 from keras_transformer.engine.device import device_plan
 from keras_transformer.text import tokenizer as tokenizer_module
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.preparing import prepare, resume
+from keras_transformer.training.recipe_texts import RecipeTexts
 
 _WORDS = 20_000
 _CHUNK = 100_000
@@ -117,10 +117,10 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
         log(f"{stage}: {memory.peak}")
         start = time.perf_counter()
 
-    corpus = Corpus(recipe)
-    tokenizers = corpus.tokenizers()
+    texts = RecipeTexts(recipe)
+    tokenizers = texts.tokenizers()
     note("vocabulary")
-    datasets, reports = corpus.datasets(tokenizers)
+    datasets, reports = texts.datasets(tokenizers)
     dataset = datasets["train"]
     note("ids")
     for epoch in range(2):

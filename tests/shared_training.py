@@ -10,7 +10,7 @@ from small_corpus import recipe_values
 from keras_transformer.engine.translation import Translation
 from keras_transformer.training import Recipe
 from keras_transformer.training.preparing import Prepared
-from keras_transformer.training.run import Run
+from keras_transformer.training.training import Training
 
 
 def prepared_of(recipe, tokenizers=(None, None), **fields):
@@ -30,16 +30,16 @@ class SharedModel:
     def __init__(self):
         self.model = None
 
-    def run_class(self):
-        """Returns the `run_class` of these trainings, whose models and optimizers are alike."""
+    def training_class(self):
+        """Returns the class of these trainings, whose models and optimizers are alike."""
         share = self.share
 
-        class SharingRun(Run):
+        class SharingTraining(Training):
             def model_and_start(self):
                 model, start = super().model_and_start()
                 return share(model), start
 
-        return SharingRun
+        return SharingTraining
 
     def share(self, model):
         """Returns the first training's model, with the state of `model`."""
@@ -53,22 +53,22 @@ class SharedModel:
         return self.model
 
 
-class EagerRun(Run):
-    """A run whose steps are not traced, and whose engine is a fake one.
+class EagerTraining(Training):
+    """A training whose steps are not traced, and whose engine is a fake one.
 
     Attributes:
-        last: The last run that began.
+        last: The last training that began.
         start: Trainable weights with which it began.
     """
 
     is_eager = True
-    last: "EagerRun"
+    last: "EagerTraining"
 
     def model_and_start(self):
         model, start = super().model_and_start()
         self.jit_compile, model.run_eagerly = model.jit_compile, self.is_eager
         self.start = [np.array(variable) for variable in model.trainable_variables]
-        EagerRun.last = self
+        EagerTraining.last = self
         return model, start
 
     def make_engine(self):
@@ -80,8 +80,8 @@ class EagerRun(Run):
         return FakeEngine(translate=translate)
 
 
-class GraphRun(EagerRun):
-    """A run of graphs: Keras accumulates gradients by another path there."""
+class GraphTraining(EagerTraining):
+    """A training of graphs: Keras accumulates gradients by another path there."""
 
     is_eager = False
 

@@ -1,4 +1,4 @@
-"""Callbacks of a run: throughput, BLEU, samples, and checkpoints to resume from."""
+"""Callbacks of a training: throughput, BLEU, samples, and checkpoints to resume from."""
 
 import math
 import time
@@ -15,27 +15,27 @@ from keras_transformer.training.checkpoints import (
     save_without_optimizer,
 )
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
-from keras_transformer.training.run import Run, for_fit
+from keras_transformer.training.training import Training, for_fit
 
 
-class RunCallback(keras.callbacks.Callback):
-    """Base class of callbacks that read and write the state of a run."""
+class TrainingCallback(keras.callbacks.Callback):
+    """Base class of callbacks that read and write the state of a training."""
 
-    def __init__(self, run: Run):
+    def __init__(self, training: Training):
         super().__init__()
-        self.run = run
+        self.training = training
 
 
-class EpochSeed(RunCallback):
+class EpochSeed(TrainingCallback):
     """Makes an epoch depend only on its number: the order of its batches and its dropout.
 
     A run that was stopped and resumed then gives the weights of an uninterrupted run.
     """
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.run.datasets["train"].epoch = epoch
+        self.training.datasets["train"].epoch = epoch
         states = seed_states(self.model)
-        sequence = np.random.SeedSequence((self.run.recipe.training.seed, epoch))
+        sequence = np.random.SeedSequence((self.training.recipe.training.seed, epoch))
         seeds = sequence.generate_state(2 * len(states)).reshape(-1, 2)
         for state, pair in zip(states, seeds, strict=True):
             state.assign(pair.astype(keras.backend.standardize_dtype(state.dtype)))
@@ -48,7 +48,7 @@ def seed_states(model: keras.Model) -> list[keras.Variable]:
     ]
 
 
-class FiniteLoss(RunCallback):
+class FiniteLoss(TrainingCallback):
     """Stops the training when the loss is NaN or infinite, before the epoch is saved.
 
     `bad_batch.json` gets the lines of the batch, and of the previous batch, whose update may be the
@@ -67,13 +67,13 @@ class FiniteLoss(RunCallback):
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
-            dataset = self.run.datasets["train"]
+            dataset = self.training.datasets["train"]
             report = {"epoch": self._epoch + 1, "step": batch + 1}
             report["lines"] = dataset.lines(self._epoch, batch)
             lines_before = dataset.lines(self._epoch, batch - 1) if batch else []
             report["lines_of_the_step_before"] = lines_before
-            self.run.folder.write_bad_batch(report)
-            where = f"step {batch + 1}, whose lines are in {self.run.folder.bad_batch_file}"
+            self.training.folder.write_bad_batch(report)
+            where = f"step {batch + 1}, whose lines are in {self.training.folder.bad_batch_file}"
             self._check(logs["loss"], where)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -89,7 +89,7 @@ class FiniteLoss(RunCallback):
             )
 
 
-class Compilation(RunCallback):
+class Compilation(TrainingCallback):
     """Writes a line before each step that XLA compiles: the first step of each bucket shape.
 
     Args:
@@ -98,8 +98,8 @@ class Compilation(RunCallback):
 
     async_safe = True  # as `FiniteLoss`
 
-    def __init__(self, run: Run, has_bar: bool):
-        super().__init__(run)
+    def __init__(self, training: Training, has_bar: bool):
+        super().__init__(training)
         self._has_bar = has_bar
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -116,19 +116,19 @@ class Compilation(RunCallback):
 
     def _new_shapes(self, part, epoch):
         """Returns the shapes of an epoch's batches, or None if all are compiled."""
-        dataset = self.run.datasets[part]
-        compiled_shapes = self.run.compiled_shapes[part]
+        dataset = self.training.datasets[part]
+        compiled_shapes = self.training.compiled_shapes[part]
         if not self.model.jit_compile or compiled_shapes.issuperset(dataset.shapes):
             return None
         return dataset.step_shapes(epoch)
 
     def _announce(self, batch, part, noun):
-        compiled_shapes = self.run.compiled_shapes[part]
+        compiled_shapes = self.training.compiled_shapes[part]
         if self._steps is None or (shape := self._steps[batch]) in compiled_shapes:
             return
         compiled_shapes.add(shape)
         is_below_a_bar = self._has_bar and (batch > 0 or part == "validation")
-        index = f"{len(compiled_shapes)} of {len(self.run.datasets[part].shapes)}"
+        index = f"{len(compiled_shapes)} of {len(self.training.datasets[part].shapes)}"
         rows, length = shape
         line = f"compiling {noun} {index}: {rows} sentences of up to {length} tokens"
         print_lines(f"\n{line}" if is_below_a_bar else line)
@@ -145,7 +145,7 @@ class AveragedValidation(keras.callbacks.Callback):
         self._averaged.__exit__(None, None, None)
 
 
-class Throughput(RunCallback):
+class Throughput(TrainingCallback):
     """Adds learning rate, gradient norm, seconds and tokens per second to the epoch's logs.
 
     Learning rate and norm are the last step's. The throughput does not include validation.
@@ -164,11 +164,11 @@ class Throughput(RunCallback):
         logs["learning_rate"] = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
         logs["gradient_norm"] = float(ops.convert_to_numpy(optimizer.gradient_norm))
         logs["seconds"] = seconds
-        real_tokens = self.run.datasets["train"].real_tokens
+        real_tokens = self.training.datasets["train"].real_tokens
         logs["tokens_per_second"] = real_tokens / (self._train_seconds or seconds)
 
 
-class TranslationMetrics(RunCallback):
+class TranslationMetrics(TrainingCallback):
     """Adds BLEU and chrF, and the measures of each of several corpora, to the epoch's logs.
 
     They measure the averaged weights: `val_bleu`, `val_chrf` and `val_loss/NAME`.
@@ -176,28 +176,28 @@ class TranslationMetrics(RunCallback):
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
-            logs |= self.run.validate_corpora()
-            if self.run.recipe.training.selects_by_translations:
-                logs |= self.run.bleu_and_chrf()
+            logs |= self.training.validate_corpora()
+            if self.training.recipe.training.selects_by_translations:
+                logs |= self.training.bleu_and_chrf()
 
 
-class SampleTranslations(RunCallback):
+class SampleTranslations(TrainingCallback):
     """Writes a few translations after each epoch, to stderr and to `samples.txt`."""
 
     def on_epoch_end(self, epoch, logs=None):
-        samples = self.run.validation[: self.run.recipe.training.sample_translations]
+        samples = self.training.validation[: self.training.recipe.training.sample_translations]
         with averaged_weights(self.model):
-            translations = self.run.sample_translations()
+            translations = self.training.sample_translations()
         lines = [f"epoch {epoch + 1}"]
         for (source, reference), translation in zip(samples, translations, strict=True):
             lines += [f"  source:      {source}", f"  reference:   {reference}"]
             lines += [f"  translation: {translation}"]
         text = "\n".join(lines)
         print_lines("\n" + text)
-        self.run.folder.add_samples(text)
+        self.training.folder.add_samples(text)
 
 
-class EpochLine(RunCallback):
+class EpochLine(TrainingCallback):
     """Writes one line per epoch to stderr, for logs without a progress bar."""
 
     def on_epoch_end(self, epoch, logs=None):
@@ -211,41 +211,42 @@ class EpochLine(RunCallback):
         )
 
 
-class StartLine(RunCallback):
+class StartLine(TrainingCallback):
     """Writes the validation loss and accuracy of the model that a training starts from.
 
     Args:
         compilation: Callback that announces what XLA compiles.
     """
 
-    def __init__(self, run: Run, compilation: RunCallback):
-        super().__init__(run)
+    def __init__(self, training: Training, compilation: TrainingCallback):
+        super().__init__(training)
         self._compilation = compilation
 
     def on_train_begin(self, logs=None):
-        dataset = for_fit(self.run.datasets["validation"])
+        dataset = for_fit(self.training.datasets["validation"])
         callbacks = [self._compilation]
         logs = self.model.evaluate(dataset, verbose=0, return_dict=True, callbacks=callbacks)
         loss, accuracy = logs["loss"], logs["token_accuracy"]
         print_lines(f"before training: val_loss {loss:.4f}, accuracy {accuracy:.4f} in validation")
 
 
-class CommitEpoch(RunCallback):
+class CommitEpoch(TrainingCallback):
     """Saves an epoch: its line of the history, its model if it is the best, and its checkpoint.
 
     The checkpoint is written last. Without it the epoch is repeated, and the other files are
-    written again. Stops the training if `Run.has_stopped`.
+    written again. Stops the training if `Training.has_stopped`.
     """
 
     def on_epoch_end(self, epoch, logs=None):
-        run, training, number = self.run, self.run.recipe.training, epoch + 1
-        rows = run.history
+        training, number = self.training, epoch + 1
+        options = training.recipe.training
+        rows = training.history
         rows.append({"epoch": number, **{key: float(value) for key, value in logs.items()}})
-        run.folder.write_history(rows)
-        is_best = best_row(rows, training.select_by) is rows[-1]
-        if is_best or number in averaged_epochs(rows, training):
+        training.folder.write_history(rows)
+        is_best = best_row(rows, options.select_by) is rows[-1]
+        if is_best or number in averaged_epochs(rows, options):
             with averaged_weights(self.model):
-                save_without_optimizer(self.model, run.folder.candidate_file(number))
-        self.model.stop_training = run.has_stopped()
-        save_checkpoint(self.model, run.folder.checkpoint_file(number))
-        roll_back(run.folder, number, training)
+                save_without_optimizer(self.model, training.folder.candidate_file(number))
+        self.model.stop_training = training.has_stopped()
+        save_checkpoint(self.model, training.folder.checkpoint_file(number))
+        roll_back(training.folder, number, options)

@@ -11,12 +11,23 @@ from keras_transformer.base.memory import giving_back, is_large
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.scores import check_tokenizer
 from keras_transformer.runs.run_folder import RunFolder
-from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training import preparing
+from keras_transformer.training.callbacks import (
+    AveragedValidation,
+    CommitEpoch,
+    Compilation,
+    EpochLine,
+    EpochSeed,
+    FiniteLoss,
+    SampleTranslations,
+    StartLine,
+    Throughput,
+    TranslationMetrics,
+)
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run import Run, for_fit
 from keras_transformer.training.tensorboard import TensorBoard
+from keras_transformer.training.training import Training, for_fit
 
 
 def train(
@@ -27,7 +38,7 @@ def train(
     recipe_file: str | os.PathLike | None = None,
     host: Host = SINGLE_HOST,
     plan: DevicePlan | None = None,
-    run_class: type[Run] = Run,
+    training_class: type[Training] = Training,
 ) -> RunFolder:
     """Trains the model of a recipe.
 
@@ -46,7 +57,7 @@ def train(
             see it.
         plan: Shapes of batches where the recipe names none, and of searches; by default those that
             suit the device.
-        run_class: Class of the training: a subclass may share a compiled model between runs.
+        training_class: Class of the training: a subclass may share a compiled model between runs.
 
     Returns:
         The `RunFolder`; on other hosts than the first, a temporary folder.
@@ -71,71 +82,71 @@ def train(
                 prepared = preparing.resume(recipe, folder, host, plan)
             else:
                 prepared = preparing.prepare(recipe, folder, host, plan, overwrite, recipe_file)
-            run = run_class(prepared, folder, host, plan)
-            run.begin()
-            with _saying_how_to_resume(run):
-                fit(run)
-                run.average()
-                run.finish()
+            training = training_class(prepared, folder, host, plan)
+            training.begin()
+            with _saying_how_to_resume(training):
+                fit(training)
+                training.average()
+                training.finish()
             return folder
 
 
 @contextlib.contextmanager
-def _saying_how_to_resume(run):
+def _saying_how_to_resume(training):
     """Writes a line where Ctrl-C or SIGTERM ends a training."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        saved, epochs = run.folder.checkpoint_epochs(), run.recipe.training.epochs
+        saved, epochs = training.folder.checkpoint_epochs(), training.recipe.training.epochs
         state = f"{saved[-1] if saved else 0} of {epochs} epochs are saved"
         advice = "To continue, give the same command with --resume"
-        print_lines(f"\n{run.folder.path}: stopped; {state}. {advice}.")
+        print_lines(f"\n{training.folder.path}: stopped; {state}. {advice}.")
         raise
 
 
-def fit(run: Run) -> None:
+def fit(training: Training) -> None:
     """Trains to the last epoch or until early stopping."""
-    start, epochs = run.start_epoch, run.recipe.training.epochs
-    if run.is_over():
+    start, epochs = training.start_epoch, training.recipe.training.epochs
+    if training.is_over():
         reason = f"{start} of {epochs} epochs are trained"
-        if run.has_stopped():
+        if training.has_stopped():
             reason += " and `training.early_stopping_patience` is over"
         print_lines(
-            f"{run.folder.path}: nothing was left to train: {reason}. To train longer, give "
+            f"{training.folder.path}: nothing was left to train: {reason}. To train longer, give "
             "a larger number: --set training.epochs=N"
         )
         return
     # Keras draws its progress bar on stdout, which is for results.
-    with contextlib.redirect_stdout(sys.stderr), giving_back(is_large(run.model)):
-        run.model.fit(
-            for_fit(run.datasets["train"]),
-            validation_data=for_fit(run.datasets["validation"]),
+    with contextlib.redirect_stdout(sys.stderr), giving_back(is_large(training.model)):
+        training.model.fit(
+            for_fit(training.datasets["train"]),
+            validation_data=for_fit(training.datasets["validation"]),
             epochs=epochs,
             initial_epoch=start,
             shuffle=False,  # `ParallelDataset` shuffles
             verbose=int(is_terminal(sys.stderr)),
-            callbacks=callbacks_of(run),
+            callbacks=callbacks_of(training),
         )
 
 
-def callbacks_of(run: Run) -> list[keras.callbacks.Callback]:
+def callbacks_of(training: Training) -> list[keras.callbacks.Callback]:
     """Returns the callbacks of `fit`, in the order in which an epoch needs them."""
-    training, has_bar = run.recipe.training, is_terminal(sys.stderr)
-    compilation = run_callbacks.Compilation(run, has_bar)
+    options, has_bar = training.recipe.training, is_terminal(sys.stderr)
+    compilation = Compilation(training, has_bar)
     callbacks = [
-        run_callbacks.EpochSeed(run),
-        run_callbacks.FiniteLoss(run),
+        EpochSeed(training),
+        FiniteLoss(training),
         compilation,
-        run_callbacks.AveragedValidation(),
-        run_callbacks.Throughput(run),
+        AveragedValidation(),
+        Throughput(training),
     ]
-    if training.start_from is not None and run.start_epoch == 0:
-        callbacks.append(run_callbacks.StartLine(run, compilation))
-    if training.selects_by_translations or len(run.datasets) > 2:
-        callbacks.append(run_callbacks.TranslationMetrics(run))
+    if options.start_from is not None and training.start_epoch == 0:
+        callbacks.append(StartLine(training, compilation))
+    if options.selects_by_translations or len(training.datasets) > 2:
+        callbacks.append(TranslationMetrics(training))
     if not has_bar:
-        callbacks.append(run_callbacks.EpochLine(run))
-    if training.sample_translations:
-        callbacks.append(run_callbacks.SampleTranslations(run))
-    callbacks += [run_callbacks.CommitEpoch(run), TensorBoard(run)]
+        callbacks.append(EpochLine(training))
+    if options.sample_translations:
+        callbacks.append(SampleTranslations(training))
+    callbacks += [CommitEpoch(training), TensorBoard(training)]
     return callbacks  # Keras adds its bar at the end, which shows what callbacks add to the logs.

@@ -12,10 +12,10 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.engine.device import DevicePlan
 from keras_transformer.runs.run_folder import RESUME, RunFolder
 from keras_transformer.text.languages import Languages
-from keras_transformer.training.corpus import Corpus, Digests, Tokenizers, languages_of
 from keras_transformer.training.hosts import Host
 from keras_transformer.training.optimizer import warmup_advice
 from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.recipe_texts import Digests, RecipeTexts, Tokenizers, languages_of
 
 _PROMPT_WORDS = 3
 # Options of `training` that are null until the run has them.
@@ -47,7 +47,7 @@ class Prepared:
         languages: Languages of the model, None if they are unknown.
         datasets: Batches by part, `train` and `validation`.
         reports: Filter statistics by part.
-        digests: Checksums of the texts; see `Corpus.digests`.
+        digests: Checksums of the texts; see `RecipeTexts.digests`.
         validation: `(source, reference)` texts for BLEU and samples.
         validation_names: Name of the corpus of each of these pairs; empty for a single corpus.
         validation_directions: Codes of the languages of each of these pairs, where the engine needs
@@ -97,20 +97,20 @@ def prepare(
     learned_tokenizers = None if origin is None else origin.tokenizers()
     where = "" if recipe_file is None else f"{os.fspath(recipe_file)}: "
     languages = languages_of(recipe, origin, where)
-    corpus = Corpus(recipe, learned_tokenizers, languages=languages, plan=plan)
+    texts = RecipeTexts(recipe, learned_tokenizers, languages=languages, plan=plan)
     start_from = recipe.training.start_from
     inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
     if data.glossary is not None:
         inputs["`data.glossary`"] = os.path.join(data.folder, data.glossary)
     for part in ("train", "validation"):
-        for corpus_files in recipe.data.corpora(part):
-            key = f"data.{part}.{corpus_files.name}".rstrip(".")
-            sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
+        for corpus in recipe.data.corpora(part):
+            key = f"data.{part}.{corpus.name}".rstrip(".")
+            sides = zip(("source", "target"), texts.files_of(corpus), strict=True)
             inputs |= {f"`{key}.{side}`": file for side, file in sides}
     check_replaceable = functools.partial(folder.check_replaceable, overwrite, inputs, RESUME)
     check_replaceable()
-    prepared = _prepared(recipe, corpus, corpus.tokenizers(), languages, host, check_replaceable)
-    recipe = prepared.recipe.with_training(max_shapes=corpus.max_shapes)
+    prepared = _prepared(recipe, texts, texts.tokenizers(), languages, host, check_replaceable)
+    recipe = prepared.recipe.with_training(max_shapes=texts.max_shapes)
     return dataclasses.replace(prepared, recipe=recipe)
 
 
@@ -136,15 +136,15 @@ def resume(recipe: Recipe, folder: RunFolder, host: Host, plan: DevicePlan) -> P
         for part, sides in folder.digests().items():
             for side, digest in sides.items():
                 if digests.get(part, {}).get(side) != digest:
-                    files = " and ".join(map(str, corpus.files(part)))
+                    files = " and ".join(map(str, texts.files(part)))
                     raise InputError(
                         f"{folder.path}: cannot be resumed, because its texts have changed. "
                         f"Received: another {side} side of `data.{part}`, {files}."
                     )
 
     languages = languages_of(recipe, folder)
-    corpus = Corpus(recipe, tokenizers, check_texts, languages, plan)
-    return _prepared(recipe, corpus, tokenizers, languages, host)
+    texts = RecipeTexts(recipe, tokenizers, check_texts, languages, plan)
+    return _prepared(recipe, texts, tokenizers, languages, host)
 
 
 def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
@@ -175,19 +175,19 @@ def _without_files(key, value):
     return [_without_files("", corpus) for corpus in value] if is_list else value
 
 
-def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=None):
-    """Makes the batches of a corpus; without `check_replaceable` the run is resumed."""
-    datasets, reports = corpus.datasets(tokenizers, host)
-    digests = corpus.digests
+def _prepared(recipe, texts, tokenizers, languages, host, check_replaceable=None):
+    """Makes the batches of the texts; without `check_replaceable` the run is resumed."""
+    datasets, reports = texts.datasets(tokenizers, host)
+    digests = texts.digests
     for part, report in reports.items():
         print_lines(f"{part}: {report}")
     if recipe.translates_sentences:
-        rules = corpus.kinds_of_sources.text_rules
+        rules = texts.kinds_of_sources.text_rules
         if recipe.data.noise.upper_case:  # The model learns to read capitals.
             rules = rules._replace(keep_case=False)
         recipe = recipe.with_text_rules(rules)
         if check_replaceable is not None:  # The run of a resumed training has its rules.
-            print_lines(f"train: {corpus.kinds_of_sources}")
+            print_lines(f"train: {texts.kinds_of_sources}")
     elif chosen := recipe.decoding.text_rules.to_manifest():
         rule = f"`decoding.{next(iter(chosen))}` needs a model that translates sentences"
         raise InputError(f"{rule}. Received: model.kind={recipe.kind}.")
@@ -201,9 +201,9 @@ def _prepared(recipe, corpus, tokenizers, languages, host, check_replaceable=Non
     training = training.with_schedule(steps)
     if (advice := warmup_advice(training, steps)) is not None:
         print_lines(advice)
-    named_pairs = corpus.first_validation_pairs()
+    named_pairs = texts.first_validation_pairs()
     names, validation = map(list, zip(*named_pairs, strict=True))
-    directions = corpus.directions("validation", tokenizers)
+    directions = texts.directions("validation", tokenizers)
     has_several = len(recipe.data.corpora("validation")) > 1
     if not recipe.with_sources:  # Samples continue a few words.
         validation = [(" ".join(text.split()[:_PROMPT_WORDS]), text) for _, text in validation]

@@ -3,13 +3,13 @@
 import shutil
 
 import pytest
-from shared_training import EagerRun, recipe_of
+from shared_training import EagerTraining, recipe_of
 from small_corpus import write_corpus
 
 from keras_transformer.models import model_of
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import RunFolder, train
-from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.recipe_texts import RecipeTexts
 
 FINISHED = dict(select_by="bleu", sample_translations=2, shortlist=True, jit_compile=False)
 FINISHED |= dict(ema_momentum=0.6, steps_per_epoch=1, learning_rate=0.01, warmup_steps=1)
@@ -34,7 +34,7 @@ def train_finished(corpus):
 
     def train_finished(path, epochs=2, **options):
         recipe = recipe_of(corpus, has_sources=True, **FINISHED, epochs=epochs)
-        return train(recipe, path, run_class=EagerRun, **options)
+        return train(recipe, path, training_class=EagerTraining, **options)
 
     return train_finished
 
@@ -73,7 +73,7 @@ def resumed(request, train_finished, finished, tmp_path_factory):
 def origin(corpus):
     """A run of a language model with random weights."""
     recipe, run = recipe_of(corpus), RunFolder(corpus / "origin")
-    tokenizers = Corpus(recipe).tokenizers()
+    tokenizers = RecipeTexts(recipe).tokenizers()
     run.create(recipe.to_dict(), tokenizers, {})
     save_model(model_of(recipe.model_config(tokenizers[0].vocabulary_size)), run.model_file)
     return run

@@ -37,7 +37,7 @@ def test_a_run_continues_on_jax_within_a_pass_and_from_there_on_tensorflow_again
     options |= dict(batch_tokens=128, steps_per_epoch=2, epochs=4)
     values = recipe_values(write_corpus(tmp_path / "corpus"), **options)
     recipe, jax, again = Recipe.from_dict(values), tmp_path / "jax", tmp_path / "again"
-    shared = {"run_class": SharedModel().run_class()}
+    shared = {"training_class": SharedModel().training_class()}
     with copied(tmp_path / "run", jax, 1, 1):
         run = train(recipe, tmp_path / "run", **shared)
     command = [sys.executable, "-c", _TRAIN, json.dumps(values), str(jax), str(again)]

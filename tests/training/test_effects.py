@@ -13,7 +13,7 @@ import types
 import keras
 import numpy as np
 import pytest
-from shared_training import EagerRun, GraphRun, prepared_of, recipe_of
+from shared_training import EagerTraining, GraphTraining, prepared_of, recipe_of
 from small_corpus import PAIRS, recipe_values
 from training_oracle import assign, model_of_the_end, training_of
 
@@ -26,10 +26,10 @@ from keras_transformer.models import model_of
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.text.shortlist import Shortlist
 from keras_transformer.training import Recipe, RunFolder, callbacks, loop, train
-from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.lora import enable_lora, merged_weights
 from keras_transformer.training.recipe_sections import TrainingSection
+from keras_transformer.training.recipe_texts import RecipeTexts
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
@@ -92,20 +92,32 @@ LIMITS = {"max_source_length": 9, "max_target_length": 11}
 RULES = {"split_sentences": False, "copy_symbols": True, "keep_case": True}
 # File, beginning of the name of a test, and the options whose effect it shows.
 ELSEWHERE = [
-    ("training/unit/test_corpus.py", "each_validation_corpus_has", "data.validation"),
-    ("training/unit/test_corpus.py", "terms_of_a_glossary_are_annotated", "data.glossary"),
-    ("training/unit/test_corpus.py", "lines_have_the_files_numbers", "data.hold_out_every"),
+    ("training/unit/test_recipe_texts.py", "each_validation_corpus_has", "data.validation"),
+    ("training/unit/test_recipe_texts.py", "terms_of_a_glossary_are_annotated", "data.glossary"),
+    ("training/unit/test_recipe_texts.py", "lines_have_the_files_numbers", "data.hold_out_every"),
     ("training/unit/test_callbacks.py", "validation_has_the_scores_of", "data.bleu_tokenizer"),
-    ("training/unit/test_corpus.py", "a_table_of_a_spreadsheet", "data.train.[].header"),
-    ("training/unit/test_corpus.py", "the_token_of_the_target_precedes", "data.train.[].languages"),
-    ("extras/corpora/test_translation_memory.py", "formatting_inside", "data.train.[].inline_tags"),
-    ("training/unit/test_corpus.py", "a_report_counts_the_pairs_of_each", "data.train.[].name"),
-    ("training/unit/test_corpus.py", "sources_of_several_corpora_begin", "data.train.[].tag"),
-    ("training/unit/test_corpus.py", "an_epoch_has_the_pairs_of_a_corpus", "data.train.[].weight"),
-    ("training/unit/test_corpus.py", "a_joint_vocabulary_is_learned", "text.joint"),
-    ("training/unit/test_corpus.py", "a_joint_vocabulary_is_learned", "text.vocabulary_size"),
+    ("training/unit/test_recipe_texts.py", "a_table_of_a_spreadsheet", "data.train.[].header"),
     (
-        "training/unit/test_corpus.py",
+        "training/unit/test_recipe_texts.py",
+        "the_token_of_the_target_precedes",
+        "data.train.[].languages",
+    ),
+    ("extras/corpora/test_translation_memory.py", "formatting_inside", "data.train.[].inline_tags"),
+    (
+        "training/unit/test_recipe_texts.py",
+        "a_report_counts_the_pairs_of_each",
+        "data.train.[].name",
+    ),
+    ("training/unit/test_recipe_texts.py", "sources_of_several_corpora_begin", "data.train.[].tag"),
+    (
+        "training/unit/test_recipe_texts.py",
+        "an_epoch_has_the_pairs_of_a_corpus",
+        "data.train.[].weight",
+    ),
+    ("training/unit/test_recipe_texts.py", "a_joint_vocabulary_is_learned", "text.joint"),
+    ("training/unit/test_recipe_texts.py", "a_joint_vocabulary_is_learned", "text.vocabulary_size"),
+    (
+        "training/unit/test_recipe_texts.py",
         "a_joint_vocabulary_is_learned",
         "text.target_vocabulary_size",
     ),
@@ -115,16 +127,20 @@ ELSEWHERE = [
     ("text/test_vocabulary.py", "only_full_coverage", "text.character_coverage"),
     ("text/test_tokenizer.py", "normalization_is_chosen", "text.normalization"),
     ("text/test_dialog.py", "the_separator_is_one_token", "text.turn_separator"),
-    ("training/unit/test_corpus.py", "training_pairs_have_the_placeholders", "text.placeholders"),
     (
-        "training/unit/test_corpus.py",
+        "training/unit/test_recipe_texts.py",
+        "training_pairs_have_the_placeholders",
+        "text.placeholders",
+    ),
+    (
+        "training/unit/test_recipe_texts.py",
         "training_pairs_have_the_placeholders",
         "text.placeholder_numbers",
     ),
-    ("training/unit/test_corpus.py", "a_language_models_sample", "text.sample_sentences"),
-    ("training/unit/test_corpus.py", "an_epoch_of_few_steps", "training.steps_per_epoch"),
-    ("training/unit/test_corpus.py", "an_epoch_of_few_steps", "training.batch_tokens"),
-    ("training/unit/test_corpus.py", "an_epoch_of_few_steps", "training.max_shapes"),
+    ("training/unit/test_recipe_texts.py", "a_language_models_sample", "text.sample_sentences"),
+    ("training/unit/test_recipe_texts.py", "an_epoch_of_few_steps", "training.steps_per_epoch"),
+    ("training/unit/test_recipe_texts.py", "an_epoch_of_few_steps", "training.batch_tokens"),
+    ("training/unit/test_recipe_texts.py", "an_epoch_of_few_steps", "training.max_shapes"),
 ]
 HERE = {"data.context_turns", "training.seed", "training.dtype_policy", *BATCHES, *NOISE}
 HERE |= {f"training.{name}" for name in FINISHED.union(*TRAININGS.values())}
@@ -145,7 +161,7 @@ def batches_of(corpus, **data):
     values = recipe_values(corpus)
     values["data"] |= data
     values["data"]["folder"] = str(corpus / data.get("folder", ""))
-    texts = Corpus(Recipe.from_dict(values))
+    texts = RecipeTexts(Recipe.from_dict(values))
     tokenizers = texts.tokenizers()
     batches = texts.datasets(tokenizers)[0]["train"].batches(0)
     rows = [
@@ -198,7 +214,7 @@ def test_a_source_keeps_its_last_turns(count, corpus):
     values = recipe_values(corpus)
     values["data"] |= {"train": {"source": "dialog.tsv"}, "context_turns": count}
     values["text"]["turn_separator"] = "|"
-    (lines,) = Corpus(Recipe.from_dict(values)).lines(["train"])
+    (lines,) = RecipeTexts(Recipe.from_dict(values)).lines(["train"])
     assert lines.pairs == [("A. | B. | C." if count is None else "B. | C.", "D.")]
 
 
@@ -213,21 +229,21 @@ def keeping(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "run_class"),
+    ("name", "kind"),
     [
-        *((name, EagerRun) for name in TRAININGS),
-        pytest.param("steps", GraphRun, marks=pytest.mark.slow),
+        *((name, EagerTraining) for name in TRAININGS),
+        pytest.param("steps", GraphTraining, marks=pytest.mark.slow),
     ],
 )
-def test_a_training_is_what_its_options_say(name, run_class, corpus, origin, tmp_path, keeping):
+def test_a_training_is_what_its_options_say(name, kind, corpus, origin, tmp_path, keeping):
     """By the oracle, which with one of these options at its default gives something else."""
     options = {**TRAININGS[name]}
     if "start_from" in options:
         options["start_from"] = str(origin.path)
-    folder = train(recipe_of(corpus, **options), tmp_path / "run", run_class=run_class)
-    run, training = EagerRun.last, EagerRun.last.recipe.training
+    folder = train(recipe_of(corpus, **options), tmp_path / "run", training_class=kind)
+    run, training = EagerTraining.last, EagerTraining.last.recipe.training
     assert run.jit_compile is training.jit_compile
-    datasets, _ = Corpus(run.recipe).datasets(folder.tokenizers())
+    datasets, _ = RecipeTexts(run.recipe).datasets(folder.tokenizers())
     model = model_of(run.model.config)
     if training.lora_rank:
         assert training.learning_rate == 3e-4
@@ -283,8 +299,8 @@ def test_the_best_translations_choose_the_model_and_samples_are_written(finished
 def test_the_seed_decides_weights_and_batches_and_the_policy_rounds(corpus, origin):
     def begun(**training):
         prepared = prepared_of(recipe_of(corpus, **training), origin.tokenizers())
-        model, _ = EagerRun(prepared, origin, SINGLE_HOST).model_and_start()
-        datasets, _ = Corpus(prepared.recipe).datasets(prepared.tokenizers)
+        model, _ = EagerTraining(prepared, origin, SINGLE_HOST).model_and_start()
+        datasets, _ = RecipeTexts(prepared.recipe).datasets(prepared.tokenizers)
         (ids,), _ = next(datasets["train"].batches(0))
         return model, ids
 
@@ -332,7 +348,7 @@ def test_nan_is_noticed_before_anything_is_saved(moment, corpus, tmp_path, monke
     monkeypatch.setattr(loop, "callbacks_of", lambda run: [*usual(run), Diverging()])
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(TrainingError, match="the loss is nan in epoch 2"):
-        train(recipe_of(corpus, steps_per_epoch=1), folder.path, run_class=EagerRun)
+        train(recipe_of(corpus, steps_per_epoch=1), folder.path, training_class=EagerTraining)
     assert len(folder.history()) == 1 and folder.checkpoint_epochs() == [1]
     assert not list(folder.path.rglob("*0002*")) and not folder.metrics_file.exists()
     assert all(np.isfinite(weight).all() for weight in folder.model().get_weights())
@@ -365,7 +381,7 @@ def test_options_of_the_vocabulary_reach_its_training(corpus, monkeypatch):
     values["text"] |= {"character_coverage": 0.99, "normalization": "nfkc", "placeholders": 3}
     values["text"] |= {"placeholder_numbers": True, "sample_sentences": 101, "whole_words": False}
     values["text"]["turn_separator"] = "|"
-    Corpus(Recipe.from_dict(values)).tokenizers()
+    RecipeTexts(Recipe.from_dict(values)).tokenizers()
     assert received[0].items() >= values["text"].items()
 
 
@@ -378,7 +394,7 @@ def test_defaults_of_decoding_hold_for_the_translations_of_a_run(corpus, tmp_pat
 
     monkeypatch.setattr(ModelEngine, "translate", translate)
     values = recipe_of(corpus, has_sources=True).to_dict()
-    tokenizers = Corpus(Recipe.from_dict(values)).tokenizers()
+    tokenizers = RecipeTexts(Recipe.from_dict(values)).tokenizers()
     size = tokenizers[0].vocabulary_size
     texts = ["TWO DOGS RUN. ONE CAT SLEEPS.", "12:30"]
     for number, rules in enumerate((RULES, {name: not value for name, value in RULES.items()})):

@@ -9,7 +9,7 @@ import pytest
 from jax_processes import jax_environment
 
 from keras_transformer.engine.device import warn_of_wrong_sums
-from keras_transformer.training import run
+from keras_transformer.training import training
 
 AVOIDED = "--xla_cpu_experimental_ynn_fusion_type="
 _GRADIENTS = """
@@ -62,9 +62,9 @@ def test_a_training_looks_at_the_sums_before_anything_else(monkeypatch):
     def look():
         raise LookupError
 
-    monkeypatch.setattr(run, "warn_of_wrong_sums", look)
+    monkeypatch.setattr(training, "warn_of_wrong_sums", look)
     with pytest.raises(LookupError):
-        run.Run.begin(types.SimpleNamespace())
+        training.Training.begin(types.SimpleNamespace())
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def test_a_training_killed_at_any_moment_and_resumed_is_the_uninterrupted_one(tm
     """Eight epochs of three of a pass's four batches, with averages and early stopping."""
     recipe_file = trainings.write_inputs(tmp_path / "inputs", trainings.ONE_HOST)
     rng, recipe = random.Random(1), Recipe.load(recipe_file)
-    options = {"run_class": SharedModel().run_class()}
+    options = {"training_class": SharedModel().training_class()}
     expected = trainings.run_content(train(recipe, tmp_path / "uninterrupted", **options).path)
     for number in range(int(os.environ.get("KILLS", 1))):
         run = tmp_path / f"killed-{number}"

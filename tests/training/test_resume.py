@@ -15,7 +15,7 @@ from small_corpus import recipe_values, write_corpus
 from keras_transformer import Translator
 from keras_transformer.engine.translation import Translation
 from keras_transformer.training import Recipe, RunFolder, train
-from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.recipe_texts import RecipeTexts
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("plain_graphs")]
 
@@ -42,14 +42,16 @@ class Trainer:
         return Recipe.from_dict(values)
 
     def train(self, path, resume=False, **training):
-        class RunWithoutEngine(self.shared.run_class()):
+        class TrainingWithoutEngine(self.shared.training_class()):
             def make_engine(self):
                 return FakeEngine(translate=self.weights_as_texts)
 
             def weights_as_texts(self, texts, **options):
                 return [Translation(str(self.model.get_weights()[0].sum()), 0.0) for _ in texts]
 
-        return train(self.recipe(**training), path, resume=resume, run_class=RunWithoutEngine)
+        return train(
+            self.recipe(**training), path, resume=resume, training_class=TrainingWithoutEngine
+        )
 
     def resume(self, path, **training):
         return self.train(path, resume=True, **training)
@@ -174,7 +176,9 @@ def test_a_training_killed_twice_in_the_middle_of_a_pass_is_the_unbroken_one(
     stepwise, results, tmp_path
 ):
     recipe, tokenizers = Recipe.of_run(stepwise.unbroken), stepwise.unbroken.tokenizers()
-    datasets, _ = Corpus(recipe, tokenizers, languages=recipe.data.languages).datasets(tokenizers)
+    datasets, _ = RecipeTexts(recipe, tokenizers, languages=recipe.data.languages).datasets(
+        tokenizers
+    )
     batches = datasets["train"].plan.steps_per_pass
     assert 4 < batches and 8 % batches and 12 % batches  # Both kills are in the middle of a pass.
     check_markers(stepwise.killed)

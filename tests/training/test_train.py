@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from shared_training import EagerRun, recipe_of
+from shared_training import EagerTraining, recipe_of
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.base import files
@@ -21,7 +21,7 @@ from keras_transformer.engine.opening import engine_of_run
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.training import Recipe, RunFolder, preparing, train
 from keras_transformer.training.hosts import SINGLE_HOST
-from keras_transformer.training.run import Run
+from keras_transformer.training.training import Training
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
@@ -101,7 +101,7 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
 def test_a_too_long_warmup_is_told(
     corpus, tmp_path, monkeypatch, capsys, warmup_steps, batches, epoch, count
 ):
-    monkeypatch.setattr(Run, "begin", lambda run: 1 / 0)  # Nothing is trained.
+    monkeypatch.setattr(Training, "begin", lambda run: 1 / 0)  # Nothing is trained.
     options = {"warmup_steps": warmup_steps, "accumulation_steps": batches, "epochs": 4}
     with pytest.raises(ZeroDivisionError):
         train(recipe_of(corpus, steps_per_epoch=epoch, **options), tmp_path / "run")
@@ -202,7 +202,7 @@ def test_a_run_keeps_the_origin_and_the_rates_of_its_start_when_it_is_resumed(
 
     def trained(**options):
         recipe = Recipe.from_dict(values)
-        return train(recipe, tmp_path / "run", run_class=EagerRun, **options)
+        return train(recipe, tmp_path / "run", training_class=EagerTraining, **options)
 
     run = trained()
     assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
@@ -239,7 +239,7 @@ def test_a_training_that_is_stopped_says_how_to_resume(
             run.folder.checkpoint_file(saved).touch()
         raise error
 
-    monkeypatch.setattr(Run, "begin", lambda run: None)
+    monkeypatch.setattr(Training, "begin", lambda run: None)
     monkeypatch.setattr("keras_transformer.training.loop.fit", stop)
     with pytest.raises(type(error)):
         train(recipe_of(corpus, epochs=5), tmp_path / "run")
@@ -257,7 +257,7 @@ def test_a_run_that_is_done_stays_as_it_is_also_when_its_texts_have_moved(
         values = Recipe.of_run(finished).to_dict()
         values["data"]["folder"] = str(tmp_path / "moved")
         values["training"]["epochs"] = epochs
-        train(Recipe.from_dict(values), run.path, resume=True, run_class=EagerRun)
+        train(Recipe.from_dict(values), run.path, resume=True, training_class=EagerTraining)
         told = f"{run.path}: nothing was left to train: 2 of {epochs} epochs are trained"
         assert told in capsys.readouterr().err
     after = file_digests(run.path)
@@ -335,7 +335,7 @@ def test_a_resumed_run_has_the_batches_of_the_device_that_it_began_on(tmp_path, 
 
 def test_the_engine_of_a_training_chooses_by_the_size_of_the_model_unless_a_plan_is_given():
     """A large model in training would otherwise be searched with twice its weights."""
-    run, received = Run.__new__(Run), []
+    run, received = Training.__new__(Training), []
     run.folder = mock.Mock(**{"engine_options.return_value": {}})
     run.host = mock.Mock(engine=lambda *_, plan: received.append(plan))
     run.model, run.tokenizers = None, ()

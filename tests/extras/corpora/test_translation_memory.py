@@ -14,7 +14,7 @@ from keras_transformer.cli import main as cli
 from keras_transformer.data import read_pairs
 from keras_transformer.extras.corpora.translation_memory import TranslationMemory
 from keras_transformer.training import Recipe
-from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.recipe_texts import RecipeTexts
 
 LONG = "x" * 100_000
 HEAD = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
@@ -342,7 +342,7 @@ def test_a_memory_trains_as_the_two_files_that_it_was_made_from(tmp_path, part):
     datasets = []
     for files in (values["data"]["train"], {"source": "a.tmx", "languages": "en-de"}):
         values["data"]["train"] = files if part == "one" else [{"name": "a", **files}]
-        corpus = Corpus(Recipe.from_dict(values))
+        corpus = RecipeTexts(Recipe.from_dict(values))
         datasets.append(corpus.datasets(corpus.tokenizers())[0]["train"].pairs)
     for array in ("source_flat", "source_offsets", "target_flat", "target_offsets"):
         assert (getattr(datasets[0], array) == getattr(datasets[1], array)).all()

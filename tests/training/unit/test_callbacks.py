@@ -19,7 +19,7 @@ from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.loop import callbacks_of
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run import Run
+from keras_transformer.training.training import Training
 
 
 class FakeModel:
@@ -61,7 +61,7 @@ def make_run(tmp_path):
         data = {"train": files, "validation": files, "bleu_tokenizer": bleu_tokenizer}
         recipe = Recipe.from_dict({"data": data, "training": training})
         prepared = prepared_of(recipe, validation_names=validation_names)
-        run = Run(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST)
+        run = Training(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST)
         run.folder.checkpoints.mkdir(parents=True, exist_ok=True)
         return run
 

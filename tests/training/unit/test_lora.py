@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from killed_trainings import copied
-from shared_training import EagerRun, SharedModel, prepared_of, recipe_of
+from shared_training import EagerTraining, SharedModel, prepared_of, recipe_of
 from small_corpus import recipe_values, write_corpus, write_recipe
 
 from benchmarks import large
@@ -19,7 +19,6 @@ from keras_transformer.models import model_of
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.checkpoints import save_checkpoint
-from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.lora import (
     enable_lora,
@@ -29,7 +28,8 @@ from keras_transformer.training.lora import (
     save_adapter,
     set_merged_weights,
 )
-from keras_transformer.training.run import Run
+from keras_transformer.training.recipe_texts import RecipeTexts
+from keras_transformer.training.training import Training
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("plain_graphs")]
 
@@ -132,7 +132,7 @@ def test_a_new_training_begins_with_its_origins_weights_and_dropouts_of_its_own(
     replaced.checkpoints.mkdir(parents=True)
     save_model(model_of(origin.model().config), replaced.base_file)
     prepared = prepared_of(Recipe.from_dict(values), origin.tokenizers())
-    model, _ = Run(prepared, replaced, SINGLE_HOST).model_and_start()
+    model, _ = Training(prepared, replaced, SINGLE_HOST).model_and_start()
     for weight, expected in zip(merged_weights(model), origin.model().weights, strict=True):
         np.testing.assert_array_equal(weight, expected)
     assert rates.items() <= model.config.to_dict().items()
@@ -143,7 +143,7 @@ def test_a_resumed_training_keeps_the_weights_that_its_matrices_are_added_to(
 ):
     recipe = recipe_of(corpus, start_from=str(origin.path), lora_rank=RANK)
     prepared = prepared_of(recipe, origin.tokenizers())
-    begun = EagerRun(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST)
+    begun = EagerTraining(prepared, RunFolder(tmp_path / "run"), SINGLE_HOST)
     begun.begin()
     for layer in projections_of(begun.model):
         layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
@@ -152,7 +152,7 @@ def test_a_resumed_training_keeps_the_weights_that_its_matrices_are_added_to(
     save_checkpoint(begun.model, folder.checkpoint_file(1))
     folder.write_history([{"epoch": 1.0, "val_loss": 0.5}])
     for _ in range(2):
-        resumed = EagerRun(dataclasses.replace(prepared, is_resumed=True), folder, SINGLE_HOST)
+        resumed = EagerTraining(dataclasses.replace(prepared, is_resumed=True), folder, SINGLE_HOST)
         resumed.begin()
         weights = load_model(folder.base_file, compile=False).weights
         for weight, expected in zip(weights, origin.model().weights, strict=True):
@@ -172,13 +172,13 @@ def first_run(tmp_path_factory):
         options = {"jit_compile": False, "warmup_steps": 8, "batch_tokens": 128}
         values = recipe_values(corpus, **options, **training)
         values["model"].update(dropout=0.1, model_dim=16, intermediate_dim=16)
-        options = {"resume": resume, "run_class": tuned.run_class()}
+        options = {"resume": resume, "training_class": tuned.training_class()}
         return train(Recipe.from_dict(values), base / name, **options)
 
     values = recipe_values(corpus)
     values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
     recipe, run = Recipe.from_dict(values), RunFolder(base / "origin")
-    tokenizers = Corpus(recipe).tokenizers()
+    tokenizers = RecipeTexts(recipe).tokenizers()
     run.create(recipe.to_dict(), tokenizers, {})
     save_model(model_of(recipe.model_config(tokenizers[0].vocabulary_size)), run.model_file)
     return run, train_run

@@ -8,8 +8,8 @@ import pytest
 from pairwise import pairwise
 from small_corpus import PAIRS, recipe_values
 
-from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.recipe_texts import RecipeTexts
 
 
 def _recipe(folder, corpora, **data):
@@ -55,7 +55,7 @@ def test_lines_and_checksums_are_those_of_the_files(
     if hold_out_every is None:
         parts["validation"] = {"v": (pairs[3:9], options), "w": (pairs[:1], plain)}
     data = {} if hold_out_every is None else {"hold_out_every": hold_out_every}
-    corpus = Corpus(_recipe(tmp_path, parts, **data), chunk_lines=chunk_lines)
+    corpus = RecipeTexts(_recipe(tmp_path, parts, **data), chunk_lines=chunk_lines)
 
     def tagged(source, options):
         of_language = {"en-de": ">>de<<", "en-fr": ">>fr<<"}.get(options.get("languages"))
@@ -100,7 +100,7 @@ def test_the_first_2000_validation_pairs_are_of_all_corpora(sizes, tmp_path):
     rows = itertools.zip_longest(
         *([(name, pair) for pair in pairs[:limit]] for name, (pairs, _) in of_corpora.items())
     )
-    pairs = Corpus(recipe, chunk_lines=700).first_validation_pairs()
+    pairs = RecipeTexts(recipe, chunk_lines=700).first_validation_pairs()
     assert [pair for _, pair in pairs] == [pair[1] for row in rows for pair in row if pair]
 
 
@@ -108,7 +108,7 @@ def test_duplicates_leave_the_training_pairs_of_later_corpora_only(tmp_path):
     pairs = PAIRS[:12] + PAIRS[3:5]
     validation = {"v": (PAIRS[10:14] + PAIRS[10:12], {}), "w": (PAIRS[5:7], {})}
     train = {"b": (pairs, {}), "a": (pairs, {})}
-    corpus = Corpus(_recipe(tmp_path, {"train": train, "validation": validation}))
+    corpus = RecipeTexts(_recipe(tmp_path, {"train": train, "validation": validation}))
     datasets, _ = corpus.datasets(corpus.tokenizers())
     assert datasets["train"].pairs.corpora == {"b": 12, "a": 0}
     assert len(datasets["validation"].pairs) == 6 + 2

@@ -33,7 +33,7 @@ from keras_transformer.training.preparing import Prepared, check_equal, named, o
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf", "val_token_accuracy"
 
 
-class Run:
+class Training:
     """A training, from a prepared recipe to metrics; `train` calls its methods in order.
 
     Args:

@@ -52,7 +52,7 @@ _BLEU_SENTENCES = 2000
 _FEW_STEPS, _FEW_SHAPES = 50, 2
 
 
-class Corpus:
+class RecipeTexts:
     """Training and validation text of a recipe, which is read in as few passes as possible.
 
     One pass over the files gives checksums, ids and the first validation pairs. A second pass gives
@@ -463,7 +463,7 @@ class _Survey:
 
     @property
     def digests(self) -> Digests:
-        """Checksums of the lines so far; see `Corpus.digests`."""
+        """Checksums of the lines so far; see `RecipeTexts.digests`."""
         return {
             part: {
                 f"{name}.{side}" if name else side: digest.hexdigest()

@@ -21,9 +21,9 @@ from keras_transformer.text.languages import Languages
 from keras_transformer.text.symbols import Placeholders
 from keras_transformer.text.vocabulary import parsed
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.corpus import Corpus, languages_of
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.preparing import prepare, resume
+from keras_transformer.training.recipe_texts import RecipeTexts, languages_of
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def test_a_joint_vocabulary_is_learned_from_both_sides_another_from_its_side(val
     files = tmp_path / "train.en", tmp_path / "train.de"
     for sample in (None, 1000):
         values["text"]["sample_sentences"] = sample
-        source, target = Corpus(Recipe.from_dict(values)).tokenizers()
+        source, target = RecipeTexts(Recipe.from_dict(values)).tokenizers()
         assert source is target and source == Tokenizer.train(files, 150)
     values["text"].update(joint=False, vocabulary_size=100, target_vocabulary_size=120)
-    source, target = Corpus(Recipe.from_dict(values)).tokenizers()
+    source, target = RecipeTexts(Recipe.from_dict(values)).tokenizers()
     assert source == Tokenizer.train(files[0], 100) and target == Tokenizer.train(files[1], 120)
 
 
@@ -48,7 +48,7 @@ def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, nu
     for name, line in lines.items():
         (tmp_path / name).write_text(line, encoding="utf-8")
     values["text"] |= {"placeholders": 2, "placeholder_numbers": numbers}
-    (chunk,) = Corpus(Recipe.from_dict(values)).lines(["train"])
+    (chunk,) = RecipeTexts(Recipe.from_dict(values)).lines(["train"])
     (pair,) = chunk.pairs
     # Two items of three become placeholders: the first ones of the source.
     assert pair == with_placeholders(
@@ -70,7 +70,7 @@ def test_an_epoch_of_few_steps_has_few_shapes(
     for name in ("train.en", "train.de", "validation.en", "validation.de"):
         (tmp_path / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     values["training"] |= {"batch_tokens": batch_tokens, "max_shapes": max_shapes}
-    corpus = Corpus(Recipe.from_dict(values))
+    corpus = RecipeTexts(Recipe.from_dict(values))
     datasets, _ = corpus.datasets((tokenizer := Tokenizer.train_from_texts(texts, 39), tokenizer))
     assert len(datasets["train"].shapes) == corpus.max_shapes == in_training
     assert len(datasets["validation"].shapes) == in_validation
@@ -79,7 +79,7 @@ def test_an_epoch_of_few_steps_has_few_shapes(
     # Shorter epochs of training have the same shapes, and begin with the same batches, which are in
     # the usual order where no corpus has a weight.
     values["training"]["steps_per_epoch"] = 2
-    short, _ = Corpus(Recipe.from_dict(values)).datasets((tokenizer, tokenizer))
+    short, _ = RecipeTexts(Recipe.from_dict(values)).datasets((tokenizer, tokenizer))
     assert short["train"].steps_per_epoch == 2 and short["train"].shapes == datasets["train"].shapes
     assert short["validation"].steps_per_epoch == datasets["validation"].steps_per_epoch
     shapes, seed = datasets["train"].shapes, values["training"].get("seed", 1)
@@ -89,12 +89,12 @@ def test_an_epoch_of_few_steps_has_few_shapes(
 
 
 def test_a_table_of_a_spreadsheet_trains_as_the_two_files(values, tmp_path):
-    expected = list(Corpus(Recipe.from_dict(values)).lines(["train"]))
+    expected = list(RecipeTexts(Recipe.from_dict(values)).lines(["train"]))
     with open(tmp_path / "a.csv", "w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, delimiter=";", quoting=csv.QUOTE_ALL)
         table.writerows([("English", "Deutsch"), *PAIRS])
     values["data"]["train"] = {"source": "a.csv", "header": True}
-    (lines,) = Corpus(Recipe.from_dict(values)).lines(["train"])
+    (lines,) = RecipeTexts(Recipe.from_dict(values)).lines(["train"])
     assert lines.pairs == [pair for chunk in expected for pair in chunk.pairs]
 
 
@@ -103,7 +103,7 @@ def test_a_pipe_is_refused_where_texts_are_read_again(values, tmp_path):
     values["data"]["train"] = {"source": "pipe.en", "target": "train.de"}
     values["text"]["sample_sentences"] = 101
     with pytest.raises(InputError, match="pipe.en: expected a file, which is read several times"):
-        Corpus(Recipe.from_dict(values)).tokenizers()
+        RecipeTexts(Recipe.from_dict(values)).tokenizers()
 
 
 def test_a_target_of_two_turns_is_named_by_its_file_and_line(values, tmp_path):
@@ -111,7 +111,7 @@ def test_a_target_of_two_turns_is_named_by_its_file_and_line(values, tmp_path):
     (tmp_path / "train.de").write_text("Ja.\nNein.\nJa. </s> Nein.\n", encoding="utf-8")
     values["text"]["turn_separator"] = "</s>"
     with pytest.raises(InputError, match=r"train.de, line 3: a target is one turn, .*: '</s>' in"):
-        next(Corpus(Recipe.from_dict(values)).lines(["train"]))
+        next(RecipeTexts(Recipe.from_dict(values)).lines(["train"]))
 
 
 def test_two_vocabularies_warn_once_of_characters_that_both_would_lose(values, tmp_path):
@@ -120,7 +120,7 @@ def test_two_vocabularies_warn_once_of_characters_that_both_would_lose(values, t
     values["text"] = {"joint": False, "vocabulary_size": 14, "target_vocabulary_size": 16}
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("default")
-        Corpus(Recipe.from_dict(values)).tokenizers()
+        RecipeTexts(Recipe.from_dict(values)).tokenizers()
     (warning,) = shown
     assert "`text.normalization: nfkc`" in str(warning.message)
 
@@ -134,7 +134,7 @@ def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
     values["model"] = {"kind": "language_model"}
     sources = [source for source, _ in PAIRS] * 4
     expected = Tokenizer.train_from_texts(sources, 120, sample_sentences=len(sources))
-    assert Corpus(Recipe.from_dict(values)).tokenizers()[0] == expected
+    assert RecipeTexts(Recipe.from_dict(values)).tokenizers()[0] == expected
 
 
 def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path):
@@ -145,8 +145,8 @@ def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path):
     del values["data"]["validation"]
     values["data"]["hold_out_every"] = 3
     recipe = Recipe.from_dict(values)
-    tokenizers = Corpus(recipe).tokenizers()
-    datasets, reports = Corpus(recipe, chunk_lines=7).datasets(tokenizers)
+    tokenizers = RecipeTexts(recipe).tokenizers()
+    datasets, reports = RecipeTexts(recipe, chunk_lines=7).datasets(tokenizers)
     dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
     drops = reports["train"].dropped
     assert {why: drop.first_lines for why, drop in drops.items()} == dropped
@@ -159,7 +159,7 @@ def test_lines_have_the_files_numbers_without_held_out_pairs(values, tmp_path):
         assert [dataset.pairs.source(i).tolist() for i in range(len(lines))] == ids
     values["data"]["hold_out_every"] = 99
     with pytest.raises(InputError, match="^validation pairs of `data.hold_out_every: 99`: No"):
-        Corpus(Recipe.from_dict(values)).datasets(tokenizers)
+        RecipeTexts(Recipe.from_dict(values)).datasets(tokenizers)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def labelled(values, tmp_path):
 
 
 def test_a_classifiers_labels_come_first_and_are_strings_of_their_own(labelled):
-    texts, labels = Corpus(labelled).tokenizers()
+    texts, labels = RecipeTexts(labelled).tokenizers()
     assert labels.names == ["0", "1", "2"]
     assert texts == Tokenizer.train_from_texts([text for text, _ in PAIRS], 100)
 
@@ -186,7 +186,7 @@ def test_noise_changes_no_label_and_makes_no_shape_longer_than_the_longest_pair(
     values = labelled.to_dict()
     values["data"] |= {"validation": values["data"]["train"], "max_length": 20}
     values["data"]["noise"] = {"upper_case": 0.3}
-    noisy = Corpus(Recipe.from_dict(values))
+    noisy = RecipeTexts(Recipe.from_dict(values))
     tokenizers = noisy.tokenizers()
     assert tokenizers[1].names == ["1", "2", "no"]
     assert noisy.datasets(tokenizers)[0]["train"].shapes[-1][1] <= 20
@@ -197,7 +197,7 @@ def test_tokens_of_a_language_model_are_its_targets(values):
     values["model"] = {"kind": "language_model", "model_dim": 16, "num_heads": 2}
     values["text"]["vocabulary_size"] = 100
     recipe = Recipe.from_dict(values)
-    datasets, _ = Corpus(recipe).datasets(Corpus(recipe).tokenizers())
+    datasets, _ = RecipeTexts(recipe).datasets(RecipeTexts(recipe).tokenizers())
     for dataset in datasets.values():
         labels = [labels for _, labels in dataset.batches(0)]
         tokens = sum(np.count_nonzero(batch) for batch in labels)
@@ -217,11 +217,11 @@ def test_tokens_of_a_language_model_are_its_targets(values):
 def test_a_label_that_is_not_trained_is_one_line(labelled, tmp_path, first, names, where, label):
     text = (tmp_path / "train.tsv").read_text("utf-8")
     (tmp_path / "train.tsv").write_text(first + text[1:], encoding="utf-8")
-    texts, _ = Corpus(labelled).tokenizers()
+    texts, _ = RecipeTexts(labelled).tokenizers()
     known = ", ".join(names)
     expected = f"{where}: expected a label that was trained on ({known}). Received: {label!r}."
     with pytest.raises(InputError) as error:
-        Corpus(labelled).datasets((texts, Labels(list(names))))
+        RecipeTexts(labelled).datasets((texts, Labels(list(names))))
     assert str(error.value).endswith(expected)
 
 
@@ -284,7 +284,7 @@ def corpora(values, tmp_path):
 @pytest.fixture
 def encoded(corpora):
     """The tokenizers, datasets and reports of `corpora`."""
-    corpus = Corpus(Recipe.from_dict(corpora))
+    corpus = RecipeTexts(Recipe.from_dict(corpora))
     tokenizers = corpus.tokenizers()
     return tokenizers, *corpus.datasets(tokenizers)
 
@@ -325,7 +325,7 @@ def test_the_token_of_the_target_precedes_the_sources_of_several_directions(corp
             {"source": corpus["source"], "target": corpus["target"], "languages": languages}
             for corpus, languages in zip(data[part], ("en-de", "de,en-GB"), strict=True)
         ]
-    corpus = Corpus(Recipe.from_dict(corpora))
+    corpus = RecipeTexts(Recipe.from_dict(corpora))
     (there, first), (back, second), *_ = corpus.first_validation_pairs()
     assert (there, back) == ("en-de", "de-en-GB")
     (source, target), tokenizers = PAIRS[0], corpus.tokenizers()
@@ -437,7 +437,7 @@ def of_languages(corpora):
         data.update(changes)
         languages = Languages({"en": "__en__", "de": "__de__"}, *sides)
         recipe = Recipe.from_dict(corpora)
-        return Corpus(recipe, tuple(tokenizers), languages=languages), tuple(tokenizers)
+        return RecipeTexts(recipe, tuple(tokenizers), languages=languages), tuple(tokenizers)
 
     return of_languages
 
@@ -535,7 +535,7 @@ def test_a_tag_is_a_language_of_an_imported_model_or_a_new_name(corpora):
         model.pieces.add(piece=f"▁>>{language}<<", type=model.pieces[0].USER_DEFINED)
     tokenizer = Tokenizer(model.SerializeToString())
     assert tokenizer.tags == ("epo", "zho_Hant")
-    corpus = Corpus(Recipe.from_dict(corpora), (tokenizer, tokenizer))
+    corpus = RecipeTexts(Recipe.from_dict(corpora), (tokenizer, tokenizer))
     train = corpus.datasets((tokenizer, tokenizer))[0]["train"].pairs
     sources = tokenizer.detokenize([train.source(0), train.source(32)])
     assert sources == [f">>epo<< {PAIRS[0][0]}", f">>zho_Hant<< {PAIRS[0][1]}"]
@@ -545,12 +545,12 @@ def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch
     (tmp_path / "terms.tsv").write_text("dogs\tHund\nbook\tHund\nman\tMann\n", encoding="utf-8")
     values["data"] |= {"glossary": "terms.tsv"}
     values["text"]["vocabulary_size"] = 160
-    texts = Corpus(Recipe.from_dict(values))
+    texts = RecipeTexts(Recipe.from_dict(values))
     tokenizers = texts.tokenizers()
     tokenizer = tokenizers[0]
     assert tokenizer.annotates_terms and "glossary" in texts.digests["train"]
     assert [pair for lines in texts.lines(["train"]) for pair in lines.pairs] == PAIRS
-    again = Corpus(Recipe.from_dict(values)).datasets(tokenizers)[0]["train"]
+    again = RecipeTexts(Recipe.from_dict(values)).datasets(tokenizers)[0]["train"]
     train, validation = (texts.datasets(tokenizers)[0][part] for part in ("train", "validation"))
     annotated = {
         "Two <term_begin> dogs<term_as> Hund<term_end> play in the snow.",
@@ -571,15 +571,15 @@ def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch
         assert not any("<term_" in text for text in tokenizer.detokenize(ids))
     # Another file is another training.
     (tmp_path / "terms.tsv").write_text("dogs\tHunde\n", encoding="utf-8")
-    assert Corpus(Recipe.from_dict(values)).digests["train"] != texts.digests["train"]
+    assert RecipeTexts(Recipe.from_dict(values)).digests["train"] != texts.digests["train"]
 
 
 def test_a_vocabulary_of_another_run_without_a_tag_or_annotations_is_refused(corpora, tmp_path):
     (tmp_path / "terms.tsv").write_text("dogs\tHunde\n", encoding="utf-8")
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
     with pytest.raises(InputError, match="has no tag 2de, 2en: it has none"):
-        Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
+        RecipeTexts(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
     files = {"source": "train.en", "target": "train.de"}
     corpora["data"] |= {"train": files, "validation": files, "glossary": "terms.tsv"}
     with pytest.raises(InputError, match="needs a vocabulary that was learned with it"):
-        Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
+        RecipeTexts(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
