@@ -73,14 +73,22 @@ class Alignment:
             for span in spans
             if not span.is_element and self.source_parts[span.first].is_item
         }
-        self._set_words(self._read_words(translation.text, spans, attention))
-        if (words := self._with_copied_words(spans)) is not self.words:
-            self._set_words(words)
-        missing = sum(span.min_words for span in protected.spans) - int(self.num_words_before[-1])
+        words_read = self._read_words(translation.text, attention)
+        self._set_columns(words_read)  # Copies are found by attention.
+        self.words = self._with_copied_words(words_read, spans)
+        missing = sum(span.min_words for span in protected.spans)
+        missing -= sum(word.part_index is None for word in self.words)
         if missing > 0:
-            self._set_words(_with_parts(self.words, missing))
+            self.words = _with_parts(self.words, missing)
+        if self.words is not words_read:
+            self._set_columns(self.words)
+        is_word = np.array([word.part_index is None for word in self.words], bool)
+        begins = [_WORD_CHARACTER.match(word.text) is not None for word in self.words]
+        self.is_sign = ~(is_word & np.array(begins, bool))
+        self.num_words_before = np.cumsum([0, *is_word])
+        self.words_at_cuts = self._words_at_cuts()
 
-    def _read_words(self, text, spans, attention):
+    def _read_words(self, text, attention):
         """Returns the words of a text; only the first copy of each placeholder is a word."""
         items = dict(self._items)
         if attention is None:  # Each character has its own position, in order.
@@ -124,24 +132,22 @@ class Alignment:
         is_stand_in = STAND_IN.fullmatch(text) and any(map(STAND_IN.fullmatch, self._items))
         return text.startswith("<ph_") or (is_stand_in and text not in self._source_texts)
 
-    def _set_words(self, words):
-        self.words = words
+    def _set_columns(self, words):
+        """Sets what `attention_before` reads of words."""
         self._rows = np.array([word.row for word in words], int)
         self._begins = np.array([word.begin for word in words], float)
         self._ends = np.array([word.end for word in words], float)
         self._is_exact = np.array([word.is_exact for word in words], bool)
         self._is_known = ~np.isnan(self._begins)
-        self.is_sign = np.array(
-            [word.part_index is not None or not _WORD_CHARACTER.match(word.text) for word in words],
-            bool,
-        )
-        self.num_words_before = np.cumsum([0, *(word.part_index is None for word in words)])
+
+    def _words_at_cuts(self):
         cuts = set().union(*self._cuts.values())
-        begins = {index: word.begin for index, word in enumerate(words) if word.is_exact}
-        self.words_at_cuts = {begin: index for index, begin in begins.items() if begin in cuts}
-        for index, (left, right) in enumerate(itertools.pairwise(words), 1):
+        begins = {index: word.begin for index, word in enumerate(self.words) if word.is_exact}
+        words_at_cuts = {begin: index for index, begin in begins.items() if begin in cuts}
+        for index, (left, right) in enumerate(itertools.pairwise(self.words), 1):
             if left.is_exact and right.is_exact and left.end == right.begin:
-                self.words_at_cuts.setdefault(right.begin, index)
+                words_at_cuts.setdefault(right.begin, index)
+        return words_at_cuts
 
     def attention_before(self, position: int, exact_position: int) -> np.ndarray:
         """Returns the attention of each word to the source before a position.
@@ -179,14 +185,14 @@ class Alignment:
         word = int(np.searchsorted(self._source_begins, position)) - 1
         return word if word >= 0 and position < self._source_ends[word] else None
 
-    def _with_copied_words(self, spans):
-        """Returns the words; where a word with tags inside was copied, its parts are words."""
+    def _with_copied_words(self, words, spans):
+        """Returns words; where a word with tags inside was copied, its parts are words."""
         cuts_by_source_word = self._source_words_with_tags(spans)
         if not cuts_by_source_word:
-            return self.words
+            return words
         copies = copied_words(
             [match[0] for match in self.source_words],
-            [word.text for word in self.words],
+            [word.text for word in words],
             self._attention_to_word,
             cuts_by_source_word,
         )
@@ -201,18 +207,20 @@ class Alignment:
             elif len(cuts) == 1 and positions[1] in starts:
                 # A word with the number of a footnote: only the number is copied.
                 size = positions[2] - positions[1]
-                words_by_number = words_by_number or self._words_by_number()
+                words_by_number = words_by_number or _words_by_number(words)
                 candidates = words_by_number.get(text[-size:], ())
                 word = self._best_copy(source_word, candidates, parts)
                 if word is None:
                     continue
-                if len(self.words[word].text) == size:
+                if len(words[word].text) == size:
                     positions = positions[1:]
             else:
                 continue
-            parts[word] = _cut(self.words[word], size, positions)
+            parts[word] = _cut(words[word], size, positions)
             self._cuts[source_word] = cuts
-        return [part for index, word in enumerate(self.words) for part in parts.get(index, [word])]
+        if not parts:
+            return words
+        return [part for index, word in enumerate(words) for part in parts.get(index, [word])]
 
     def _source_words_with_tags(self, spans):
         """Returns the source words with a tag inside or at the border of a touching word.
@@ -237,11 +245,6 @@ class Alignment:
                 for source_word in touching.get(int(self.before[offset]), ()):
                     cuts_by_source_word.setdefault(source_word, set())
         return cuts_by_source_word
-
-    def _words_by_number(self):
-        """Returns the words that end with a number, by the number."""
-        matches = (_NUMBER_AT_END.search(word.text) for word in self.words)
-        return _indices_by_text(None if match is None else match[0] for match in matches)
 
     def _best_copy(self, source_word, words, parts):
         """Returns the word that attends most to a source word and has no parts yet, or None."""
@@ -404,6 +407,12 @@ def _all_spans(spans):
     while spans_to_visit:
         yield (span := spans_to_visit.pop())
         spans_to_visit += span.children
+
+
+def _words_by_number(words):
+    """Returns the indices of words that end with a number, by the number."""
+    matches = (_NUMBER_AT_END.search(word.text) for word in words)
+    return _indices_by_text(None if match is None else match[0] for match in matches)
 
 
 def _indices_by_text(texts):
