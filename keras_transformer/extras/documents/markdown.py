@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from keras_transformer.extras.documents.document import Document, Settings, replaced
 from keras_transformer.extras.documents.heading_links import heading_names, with_new_names
+from keras_transformer.extras.documents.markdown_lines import Content
 from keras_transformer.extras.documents.markdown_parser import parser
-from keras_transformer.extras.documents.markdown_passage import Passage, check_content, pieces_of
+from keras_transformer.extras.documents.markdown_passage import Passage
+from keras_transformer.extras.documents.markdown_reading import check_content, pieces_of
 from keras_transformer.extras.documents.marked_texts import MarkedTexts
 from keras_transformer.text.elements import find_tags
 from keras_transformer.text.sentences import has_letters
@@ -45,9 +47,9 @@ class Markdown(Document):
 
     def written(self, translations):
         restored = self._marked.restored(translations)
-        taken = [one.take(text) for one, text in zip(self._passages, restored, strict=True)]
-        if num_left := self._num_lost + taken.count(False):
-            rule = f"{num_left} of {self._num_lost + len(taken)} texts stay as they were"
+        accepted = [one.accepts(text) for one, text in zip(self._passages, restored, strict=True)]
+        if num_left := self._num_lost + accepted.count(False):
+            rule = f"{num_left} of {self._num_lost + len(accepted)} texts stay as they were"
             message = f"{rule}, because their translations would have other marks of Markdown."
             warnings.warn(message, stacklevel=2)
         names = self._new_names()
@@ -109,11 +111,9 @@ def _blocks(text):
         check = functools.partial(check_content, references, around)
         leading = _LEADING.match(token.content)
         start = 0 if leading is None else leading.end()
-        content, offsets = token.content[start:], offsets[start:]
-        pieces = pieces_of(content, offsets, text, token.children, start, references)
-        yield (
-            None if pieces is None else Passage(content, offsets, text, pieces, check, before.type)
-        )
+        content = Content(token.content, offsets, text).part(start)
+        pieces = pieces_of(content, token.children, references, shift=start)
+        yield None if pieces is None else Passage(content, pieces, check, before.type)
 
 
 def _are_kept(tokens):
