@@ -363,9 +363,7 @@ def _contradictions_of_files(recipe):
     for part in PARTS:
         corpora = recipe.data.corpora(part)
         has_tmx = any(corpus.is_tmx for corpus in corpora)
-        has_pairs = has_tmx or any(
-            corpus.target or corpus.header is not None for corpus in corpora
-        )
+        has_pairs = has_tmx or any(corpus.target or corpus.header is not None for corpus in corpora)
         yield (
             has_pairs and not recipe.with_sources,
             f"A language model learns from one text: `data.{part}` is {{source: FILE}}.",
