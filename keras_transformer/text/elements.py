@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import html
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 import regex
@@ -117,7 +118,7 @@ def find_tags(source: str, language: str | None = None) -> list[MarkupTag]:
     """
     if "<" not in source:
         return []
-    tags = list(_scanned(source))
+    tags = list(scan_tags(source))
     stops = _pair(tags)
     _separate_lines(source, tags)
     if language is None:
@@ -139,7 +140,7 @@ def begins_page(text: str) -> bool | None:
 
 def is_kept(tag: str) -> bool:
     """Returns whether a tag, such as `<code>`, begins an element that is not translated."""
-    return not all(_state(tag, next(_scanned(tag)), "", (True, True)))
+    return not all(_state(tag, next(scan_tags(tag)), "", (True, True)))
 
 
 def count_blocks(source: str) -> int:
@@ -155,7 +156,7 @@ def count_blocks(source: str) -> int:
     return max(count + (has_text or bool(source[position:].strip())), 1)
 
 
-def _scanned(source):
+def scan_tags(source: str) -> Iterator[MarkupTag]:
     """Yields the tags and comments of a source, and what the content of an element has instead."""
     start = source.find("<")
     while start >= 0:

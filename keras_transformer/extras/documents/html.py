@@ -3,7 +3,7 @@
 import re
 
 from keras_transformer.extras.documents.document import Document, Settings, replaced
-from keras_transformer.text.elements import find_tags, language_of
+from keras_transformer.text.elements import find_tags, language_of, scan_tags
 from keras_transformer.text.language_codes import primary_language, writing_direction
 
 _READ_FOR_CHARSET = 4096  # bytes; browsers read 1024
@@ -37,7 +37,7 @@ def declared_encoding(content: bytes) -> str | None:
     text = content[:_READ_FOR_CHARSET].decode("latin-1")
     if (match := _XML_ENCODING.match(text)) is not None:
         return match[1]
-    for tag in find_tags(text):
+    for tag in scan_tags(text):
         if tag.name == "meta":
             value = tag.attribute(text, "charset").strip()
             if not value and tag.attribute(text, "http-equiv").lower() == "content-type":

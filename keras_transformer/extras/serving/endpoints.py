@@ -1,10 +1,11 @@
 """Endpoints of the protocols, what clients may send to them, and errors."""
 
 import ipaddress
+import itertools
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import pydantic_core
@@ -50,17 +51,18 @@ class Rejection(Exception):
         self.status = status
 
 
-def count_blocks_up_to(limit: int, texts: Iterable[str]) -> int:
-    """Returns the number of blocks of texts in HTML, or a number above the limit.
+def blocks_above(limit: int, texts: Sequence[str]) -> int:
+    """Returns the number of blocks of texts in HTML if it is above a limit, else 0.
 
-    Texts after the text with which the limit is exceeded are not read.
+    Texts after the text with which the limit is exceeded are not read, and no text is read if all
+    texts are short. A block and what separates it from the next have two characters or more.
     """
-    count = 0
-    for text in texts:
-        count += count_blocks(text)
+    if sum(len(text) // 2 + 1 for text in texts) <= limit:
+        return 0
+    for count in itertools.accumulate(map(count_blocks, texts)):
         if count > limit:
-            break
-    return count
+            return count
+    return 0
 
 
 def beyond(option: str, rule: str, received: Any = None, status: int = 413) -> Rejection:

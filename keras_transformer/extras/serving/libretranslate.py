@@ -23,7 +23,7 @@ from keras_transformer.extras.serving.endpoints import (
     Rejection,
     as_json,
     beyond,
-    count_blocks_up_to,
+    blocks_above,
     shown,
     too_many_sentences,
 )
@@ -371,7 +371,7 @@ class LibreTranslate:
     def _check_blocks(self, texts):
         """Raises a `Rejection` for texts in HTML of more blocks than the limit."""
         limit = self._limits.max_sentences
-        if (count := count_blocks_up_to(limit, texts)) > limit:
+        if count := blocks_above(limit, texts):
             raise _too_large(count, "blocks", limit, "max_sentences")
 
     def _detected(self, texts, sources):

@@ -26,8 +26,8 @@ from keras_transformer.extras.serving.endpoints import (
     Rejection,
     answer_too_long,
     as_json,
+    blocks_above,
     body_of,
-    count_blocks_up_to,
     shown,
     too_many_sentences,
 )
@@ -181,7 +181,7 @@ class Parser:
         if ("markup", "html") not in request.options:
             return
         texts = [row["text"] for row in request.rows if "text" in row]
-        if (count := count_blocks_up_to(self._max_sentences, texts)) > self._max_sentences:
+        if count := blocks_above(self._max_sentences, texts):
             raise too_many_sentences(count, self._max_sentences, has_blocks=True)
 
     def _check_names(self, names, known_names, rule):

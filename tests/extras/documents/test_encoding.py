@@ -81,6 +81,7 @@ DECLARED = [
     ("<title><meta charset=koi8-r></title><script>'<meta charset=koi8-r>'</script>", "utf-8"),
     ("<meta content='text/html;charset = \"cp1251\"' HTTP-EQUIV=Content-type>", "cp1251"),
     ("<meta/charset='windows-1251'/>", "cp1251"),
+    ("<head translate=no><meta charset=windows-1251></head>", "cp1251"),
     # A mark at the beginning decides before a declaration.
     ("\ufeff<meta charset=koi8-r>", "utf-8"),
 ]

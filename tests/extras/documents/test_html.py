@@ -6,7 +6,9 @@ from markup_engines import SayingEngine, in_order, unchanged
 
 from keras_transformer import Translator
 from keras_transformer.base.errors import InputError
-from keras_transformer.extras.documents import translate_document
+from keras_transformer.extras.documents import html, translate_document
+from keras_transformer.extras.markup import protecting
+from keras_transformer.text.elements import find_tags
 from keras_transformer.text.languages import Languages
 
 PAGE = """<!DOCTYPE html>
@@ -34,6 +36,19 @@ def translated(page, say=in_order, codec="utf-8", **options):
 
 def test_a_page_of_words_that_are_copied_is_the_same_bytes():
     assert translated(PAGE, unchanged, "latin-1") == PAGE
+
+
+def test_the_tags_of_a_page_and_of_its_translation_are_found_once(monkeypatch):
+    sources, page = [], "<html lang=en><meta charset=utf-8><p>Two dogs</p>"
+
+    def noting(source, language=None):
+        sources.append(source)
+        return find_tags(source, language)
+
+    for module in (html, protecting):
+        monkeypatch.setattr(module, "find_tags", noting)
+    assert translated(page) == page.replace("Two dogs", "TWO DOGS")
+    assert sources == [page, page.replace("Two dogs", "TWO DOGS")]
 
 
 def test_all_except_the_text_stays():

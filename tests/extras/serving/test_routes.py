@@ -52,7 +52,7 @@ def test_only_a_short_request_of_a_known_language_is_read_in_the_loop_of_all_cli
     assert readers == [letters == 10 and (source == "en" or path == PREDICT)]
 
 
-def test_blocks_of_html_are_counted_up_to_the_limit_and_no_further(app_of, monkeypatch):
+def test_blocks_of_html_are_counted_up_to_the_limit_and_only_of_long_texts(app_of, monkeypatch):
     counted, count_blocks = [], endpoints.count_blocks
     monkeypatch.setattr(
         endpoints, "count_blocks", lambda text: counted.append(text) or count_blocks(text)
@@ -65,6 +65,9 @@ def test_blocks_of_html_are_counted_up_to_the_limit_and_no_further(app_of, monke
         assert answer.status_code == status and "120" in answer.json()["error"]
         assert counted == [text] * 3  # 120 blocks are more than 100.
         counted.clear()
+    body["instances"] = query["q"] = ["<p>a"]  # A text of four characters has at most three blocks.
+    for path, fields in ((PREDICT, body), (TRANSLATE, query)):
+        assert ask(app, "POST", path, json=fields).status_code == 200 and not counted
 
 
 SENTENCES = " ".join(f"Dog {number} sees a cat." for number in range(300))
