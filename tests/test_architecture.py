@@ -13,15 +13,15 @@ import keras
 import pytest
 
 import keras_transformer
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.imports import LEVEL
 from keras_transformer.base.impossible import HIDDEN
+from keras_transformer.formats import FORMATS
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
 OUTCOME = {"losses", "metrics", "schedules"}
-BELOW_ENGINE = {"base", "text", "layers", "decoding", "models", "data", "runs"}
+BELOW_ENGINE = {"base", "formats", "text", "layers", "decoding", "models", "data", "runs"}
 CORE = BELOW_ENGINE | OUTCOME | {"engine", "training", "export"}
 # What the core does not import: each of these folders may be deleted.
 EXTRAS = {
@@ -31,13 +31,14 @@ EXTRAS = {
 PROGRAMS = {"argos", "ctranslate2", "hugging_face", "marian"}
 MAY_IMPORT = {
     "base": set(),
+    "formats": {"base"},
     "text": {"base"},
     "data": {"base", "text"},
     "layers": {"base"},
     **dict.fromkeys(sorted(OUTCOME), {"base", "layers"} | OUTCOME),
     "decoding": {"base", "layers"},
     "models": {"base", "layers"},
-    "runs": {"base", "text", "decoding", "models"},
+    "runs": {"base", "formats", "text", "decoding", "models"},
     "engine": BELOW_ENGINE,
     "training": CORE - {"export"},
     "export": CORE - {"training"},
@@ -51,6 +52,14 @@ MAY_IMPORT = {
     "importing": CORE | {"foreign"} | PROGRAMS,
     "cli": CORE | EXTRAS,
     "__main__": {"cli"},
+}
+# The files that import extras and formats late, although they lie below these parts.
+DOORS = {
+    "formats.py": {"engine", "export", "argos", "ctranslate2", "hugging_face", "marian", "web"},
+    "data/pairs.py": {"corpora"},
+    "training/training.py": {"corpora"},
+    "engine/steps/text_steps.py": {"markup"},
+    "extras/bulk/corpus.py": {"cluster"},
 }
 # The only files of the model's side that others may import.
 ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
@@ -87,30 +96,37 @@ MODULES = {module_name(path) for path in PACKAGE.rglob("*.py")}
 
 
 def imports(path):
-    """`(module, line, inside a function)` of every import of a file, late ones too."""
+    """`(module, line, is late)` of every import of a file: late in a function or for types."""
     imported = []
 
-    def visit(node, inside):
+    def visit(node, is_late):
         if isinstance(node, ast.Import):
-            imported.extend((alias.name, node.lineno, inside) for alias in node.names)
+            imported.extend((alias.name, node.lineno, is_late) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno}: a relative import"
             modules = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES
-            imported.extend((name, node.lineno, inside) for name in modules or {node.module})
-        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            imported.extend((name, node.lineno, is_late) for name in modules or {node.module})
+        is_late = is_late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_late = is_late or isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for child in ast.iter_child_nodes(node):
-            visit(child, inside)
+            visit(child, is_late)
 
     visit(ast.parse(path.read_text(encoding="utf-8")), False)
     return imported
 
 
+def opened_parts(path):
+    """The parts that a file, if it is a door, may import late."""
+    return DOORS.get(path.relative_to(PACKAGE).as_posix(), set())
+
+
 def our_imports(path):
-    """`(module, line)` of every import of another module of our own package."""
-    for name, line, _ in imports(path):
+    """`(module, line)` of every import of another module of our own package, except a door's."""
+    for name, line, is_late in imports(path):
         # The package's own names are imported with their first use.
         if name in MODULES - {PACKAGE.name, module_name(path)}:
-            yield name, line
+            if not is_late or part_of_name(name) not in opened_parts(path):
+                yield name, line
 
 
 def is_allowed(part, module):
@@ -129,6 +145,12 @@ def test_every_part_has_its_arrows():
 def test_a_part_imports_only_what_lies_below_it(part):
     imported = [(path, *entry) for path in sources(part) for entry in our_imports(path)]
     assert [entry for entry in imported if not is_allowed(part, entry[1])] == []
+
+
+def test_each_door_opens_all_of_its_parts():
+    for door, parts in DOORS.items():
+        late = {part_of_name(name) for name, _, is_late in imports(PACKAGE / door) if is_late}
+        assert parts <= late, door
 
 
 def test_no_files_import_each_other_in_a_circle_and_none_what_measures_them():
@@ -160,6 +182,16 @@ def texts(tree):
             yield node.value
 
 
+# `extras.web.export:WebExporter`, which no checker of imports sees.
+NAME_OF_CODE = re.compile(r"[a-z_]\w*(\.\w+)+:\w+")
+
+
+def test_no_string_names_code_of_the_package():
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
+    named = {path: set(filter(NAME_OF_CODE.fullmatch, texts(tree))) for path, tree in trees.items()}
+    assert {path: names for path, names in named.items() if names} == {}
+
+
 def test_only_one_module_knows_what_a_tag_looks_like():
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
     names = {
@@ -186,25 +218,34 @@ def names_in(tree):
 
 
 def test_options_lie_with_their_format_and_what_formats_share_names_no_option_of_a_door():
-    rows = list(FORMATS.values())
     folders = {
-        row.name: [name.split(":")[0].split(".")[:-1] for name in row[2:4]]
-        for row in rows
-        if not row.options.startswith("export.options:")  # Several formats have these options.
+        name: {module.rpartition(".")[0] for module in modules}
+        for name, modules in modules_of_formats().items()
+        if "keras_transformer.export.options" not in modules  # Several formats have these options.
     }
-    assert [name for name, (options, exporter) in folders.items() if options != exporter] == []
-    fields = {
-        row: {field.name for field in dataclasses.fields(row.load("options"))} for row in rows
-    }
-    of_extras = {row for row in rows if row.options.startswith(("extras.", "export.litert."))}
-    cores = set().union(*(fields[row] for row in set(rows) - of_extras))
+    assert [name for name, modules in folders.items() if len(modules) > 1] == []
+    options = {row.options() for row in FORMATS.values()}
+    fields = {row: {field.name for field in dataclasses.fields(row)} for row in options}
+    places = ("keras_transformer.extras.", "keras_transformer.export.litert.")
+    of_extras = {row for row in options if row.__module__.startswith(places)}
+    cores = set().union(*(fields[row] for row in options - of_extras))
     names_of_extras = set().union(*(fields[row] for row in of_extras)) - cores
-    names_of_extras |= {row.options.split(":")[1] for row in of_extras}
+    names_of_extras |= {row.__name__ for row in of_extras}
     assert {"npm", "package_version", "source_lengths", "WebOptions"} <= names_of_extras
     shared = [path for path in sources("export") if path.parent.name == "export"]
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in shared}
     named = {path: names_of_extras & set(names_in(tree)) for path, tree in trees.items()}
     assert {path: names for path, names in named.items() if names} == {}
+
+
+def modules_of_formats():
+    """The modules that the methods of each format import, by the names of their classes."""
+    tree = ast.parse((PACKAGE / "formats.py").read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {
+        node.name: {found.module for found in ast.walk(node) if isinstance(found, ast.ImportFrom)}
+        for node in classes
+    }
 
 
 def renames_or_locks(node):

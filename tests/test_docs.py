@@ -19,12 +19,12 @@ import yaml
 from packaging.version import Version
 
 from keras_transformer import Translator, __version__
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.options import options_of
 from keras_transformer.cli import main as cli
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.export.verification import TOLERANCES
 from keras_transformer.extras.ctranslate2.export import CTranslate2Exporter
+from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import CONFIGURATIONS
 from keras_transformer.training import Recipe
 
@@ -78,7 +78,7 @@ def test_the_reference_has_a_table_of_every_declaration():
     shown = set()
     for module, name in re.findall(r"^<!-- options: ([\w.]+):(\w+) -->$", page, re.MULTILINE):
         shown.add(getattr(importlib.import_module(module), name))
-    with_options = {row.load("options") for row in FORMATS.values()}
+    with_options = {row.options() for row in FORMATS.values()}
     assert {*CONFIGURATIONS.values(), *with_options} <= shown
 
 

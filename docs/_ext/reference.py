@@ -29,9 +29,9 @@ from typing import Any
 import keras
 import yaml
 
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.options import expected, options_of
 from keras_transformer.cli import main as cli
+from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import CONFIGURATIONS
 from keras_transformer.training.recipe import Recipe, model_keys
 

@@ -20,6 +20,7 @@ _LONGEST_NAME = 200
 
 DISTRIBUTION = "keras-transformer-nmt"
 """The name that pip installs this package by; it is imported as `keras_transformer`."""
+_PACKAGE = Path(__file__).parents[1]
 
 
 class InputError(ValueError):
@@ -130,6 +131,18 @@ def renamed_in_errors(folder: Path, final: str) -> Iterator[None]:
     except InputError as error:
         error.message = error.message.replace(os.fspath(folder), final)
         raise
+
+
+def has_folder(folder: str) -> bool:
+    """Returns whether a folder of this package, such as `extras/web`, is there."""
+    return (_PACKAGE / folder).is_dir()
+
+
+def check_folder(folder: str) -> None:
+    """Raises `InputError` if a folder of this package, such as `extras/web`, was deleted."""
+    if not has_folder(folder):
+        name = f"{_PACKAGE.name}/{folder}"
+        raise InputError(f"This needs the folder {name}: install {DISTRIBUTION} again.")
 
 
 def require(package: str, noun: str, extra: str) -> ModuleType:

@@ -6,10 +6,10 @@ import time
 
 from keras_transformer.base.errors import print_message, writing
 from keras_transformer.base.files import OwnedFolder
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.cli.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
 from keras_transformer.export import export_run
+from keras_transformer.formats import FORMATS
 from keras_transformer.runs.run_folder import RunFolder
 
 # The smallest model that learns the task. Compiling a shape takes half as long as an epoch.

@@ -7,14 +7,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.base.errors import InputError, as_input_error
+from keras_transformer.base.errors import InputError, as_input_error, check_folder
 from keras_transformer.base.files import check_writable, write_output
-from keras_transformer.base.formats import load
 from keras_transformer.cli.progress import describe, progress_bar, say_beside_bar
 from keras_transformer.engine.translator import Translator
 from keras_transformer.text.elements import begins_page
 
-_DOOR = "extras.documents.translating"  # The folder may be deleted.
 # Of a page there may be comments of this length before its first tag.
 _MAX_BEGINNING = 1 << 16
 
@@ -42,9 +40,7 @@ def translate_stream(
     _check_kind(kind)
     if output is not None:
         check_writable(output)
-    translated = load(f"{_DOOR}:translate_document")(
-        translator, content, kind, name="stdin", **options
-    )
+    translated = _documents().translate_document(translator, content, kind, name="stdin", **options)
     _write(translated, output)
 
 
@@ -73,7 +69,7 @@ def translate_files(
     if kind is not None:
         _check_kind(kind)
     wrapped = options.pop("wrapped", False)
-    load(f"{_DOOR}:check_translates_sentences")(translator)
+    _documents().check_translates_sentences(translator)
     translator.check_options(**options)
     outputs = _outputs(paths, output)
     failures: list[InputError] = []
@@ -100,14 +96,22 @@ def translate_files(
         raise InputError(f"{len(failures)} of {len(paths)} files were not translated.")
 
 
+def _documents():
+    """Returns the folder of documents, which may be deleted, as a module."""
+    check_folder("extras/documents")
+    from keras_transformer.extras.documents import translating
+
+    return translating
+
+
 def _translate_file(translator, path, output, kind, options):
     if output is not None:
-        load(f"{_DOOR}:translate_file")(translator, path, output, kind, **options)
+        _documents().translate_file(translator, path, output, kind, **options)
         return
-    kind = kind or load(f"{_DOOR}:kind_of")(path)
-    content = load(f"{_DOOR}:read_document")(path)
-    translate = load(f"{_DOOR}:translate_document")
-    _write(translate(translator, content, kind, name=path, **options), None)
+    kind = kind or _documents().kind_of(path)
+    content = _documents().read_document(path)
+    translated = _documents().translate_document(translator, content, kind, name=path, **options)
+    _write(translated, None)
 
 
 class _Progress:
@@ -127,7 +131,7 @@ class _Progress:
 
 
 def _check_kind(kind):
-    kinds = load(f"{_DOOR}:KINDS")
+    kinds = _documents().KINDS
     if kind not in kinds:
         rule = f"`document_kind` must be one of lines, {', '.join(kinds)}; lines only for stdin"
         raise InputError(f"{rule}. Received: {kind!r}.")
@@ -139,7 +143,7 @@ def _outputs(paths, output):
         if len(paths) > 1:
             raise InputError("Several files need --output DIR, a folder for their translations.")
         return [None]
-    check_output = load(f"{_DOOR}:check_output")
+    check_output = _documents().check_output
     if len(paths) == 1 and not os.path.isdir(output) and not output.endswith(os.sep):
         outputs = [output]
     else:

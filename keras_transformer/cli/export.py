@@ -18,8 +18,8 @@ _VERIFY = "sentences to compare with the model on; default: the run's samples.ts
 
 
 def _add_options(command):
-    from keras_transformer.base.formats import FORMATS
     from keras_transformer.decoding.search_options import RUN_DEFAULTS
+    from keras_transformer.formats import FORMATS
 
     add_model(command, "a run folder")
     present = [name for name, row in FORMATS.items() if row.is_present]
@@ -33,7 +33,7 @@ def _add_options(command):
     add_options(command, ("verify_with", str, "FILE", _VERIFY), flags={"verify_with": "--samples"})
     formats: dict[str, list[str]] = {}
     for format in present:
-        for field in dataclasses.fields(FORMATS[format].load("options")):
+        for field in dataclasses.fields(FORMATS[format].options()):
             formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, formats_of_group in formats.items():
@@ -45,20 +45,18 @@ def _add_options(command):
         if len(formats_of_group) == len(present):
             title = "all formats"
         group = command.add_argument_group(title)
-        options_class = FORMATS[formats_of_group[0]].load("options")
+        options_class = FORMATS[formats_of_group[0]].options()
         add_declared(group, options_class, {}, names, kinds, defaults)
 
 
 def _export(options):
     OwnedFolder(options.output).check_replaceable(options.overwrite)  # Keras takes seconds.
     begin_with_model(options.model)
-    from keras_transformer.base.formats import FORMATS
     from keras_transformer.export import export_run
+    from keras_transformer.formats import FORMATS
 
     values = option_values(options, "model", "format", "output", "overwrite", "verify_with", "json")
-    format_options = {
-        field.name for field in dataclasses.fields(FORMATS[options.format].load("options"))
-    }
+    format_options = {field.name for field in dataclasses.fields(FORMATS[options.format].options())}
     if misplaced_options := [name for name in values if name not in format_options]:
         rule = f"is not an option of --format {options.format}"
         raise InputError(f"`{misplaced_options[0]}` {rule}.")

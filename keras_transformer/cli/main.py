@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import errno
 import functools
-import importlib
 import logging
 import os
 import sys
@@ -357,6 +356,23 @@ def _overview(program):
 
 def _add_command(module, name, parser):
     """Imports the module of a command, and adds the command's options to its parser."""
-    add_options, command = importlib.import_module(f"{__package__}.{module}").COMMANDS[name]
+    add_options, command = _commands_of(module)[name]
     add_options(parser)
     parser.set_defaults(command=command)
+
+
+def _commands_of(module):
+    match module:
+        case "train":
+            from keras_transformer.cli.train import COMMANDS
+        case "translate":
+            from keras_transformer.cli.translate import COMMANDS
+        case "evaluate":
+            from keras_transformer.cli.evaluate import COMMANDS
+        case "export":
+            from keras_transformer.cli.export import COMMANDS
+        case "serve":
+            from keras_transformer.cli.serve import COMMANDS
+        case "corpora":
+            from keras_transformer.cli.corpora import COMMANDS
+    return COMMANDS

@@ -9,8 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import PAIR_FILES, load
+from keras_transformer.base.errors import InputError, check_folder
 from keras_transformer.base.ids import EOS_ID, PAD_ID
 from keras_transformer.base.reading import iterate_lines, without_compression
 from keras_transformer.text.tables import is_table, iterate_rows
@@ -63,11 +62,14 @@ class PairTable:
             yield cells[0], "\t".join(cells[1:])
 
 
-def open_pair_file(
-    key: str, path: str | os.PathLike, languages: str, inline_tags: InlineTags = "drop"
+def open_memory(
+    path: str | os.PathLike, languages: str, inline_tags: InlineTags = "drop"
 ) -> PairFile:
-    """Opens a file of the kind `key` of `formats.PAIR_FILES`; raises the errors of its class."""
-    return load(PAIR_FILES[key])(path, languages, inline_tags)
+    """Opens a translation memory; raises the errors of `TranslationMemory`."""
+    check_folder("extras/corpora")
+    from keras_transformer.extras.corpora.translation_memory import TranslationMemory
+
+    return TranslationMemory(path, languages, inline_tags)
 
 
 def is_tmx(path: str) -> bool:
@@ -94,7 +96,7 @@ def pair_file(
     if is_tmx(path):
         if languages is None:
             raise InputError(f"{path}: a translation memory needs `languages`, such as en-de.")
-        return open_pair_file("tmx", path, languages, inline_tags or "drop")
+        return open_memory(path, languages, inline_tags or "drop")
     if languages is not None or inline_tags is not None:
         rule = "`languages` and `inline_tags` belong to a translation memory, *.tmx"
         raise InputError(f"{rule}. Received: {path}.")

@@ -3,13 +3,14 @@
 import functools
 import os
 import pathlib
+import re
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import FORMATS, IMPORTED_NAME
 from keras_transformer.base.imports import import_keras
 from keras_transformer.base.options import check_positive
 from keras_transformer.engine.device import give_tensorflow
+from keras_transformer.formats import FORMATS
 from keras_transformer.runs.names import RECIPE
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from keras_transformer.engine.engine import Engine
     from keras_transformer.engine.model_engine import TrainedEngine
     from keras_transformer.runs.run_folder import RunFolder
+
+# A name that `keras-transformer import` takes, of a published list or of Hugging Face.
+_IMPORTED_NAME = re.compile(r"(?:firefox|argos):([\w-]+)\S*|[\w.-]+/([\w.-]+?)(?:@\S+)?", re.ASCII)
 
 
 def open_engine(
@@ -32,7 +36,8 @@ def open_engine(
     check_exists(path)
     for format in FORMATS.values():
         if format.is_at(path):
-            return format.load("engine")(path, threads), {}
+            format.check_present()
+            return format.open_export(path, threads), {}
     folder = None
     if (path / RECIPE).exists():
         from keras_transformer.runs.run_folder import RunFolder
@@ -78,7 +83,7 @@ def check_exists(path: str | os.PathLike) -> None:
     name = os.fspath(path)
     if os.path.exists(name):
         return
-    advice, match = "", IMPORTED_NAME.fullmatch(name)
+    advice, match = "", _IMPORTED_NAME.fullmatch(name)
     if match and not os.path.isdir(os.path.dirname(name)):
         command = f"keras-transformer import {name} --output runs/{match[1] or match[2]}"
         advice = f" A model that is downloaded must become a run first: {command}"

@@ -1,44 +1,50 @@
 """Exports a trained model in formats that take text and return text, and verifies them.
 
-A format is a folder with an `Exporter` and an engine, and a row in `formats.py`.
+A format is a folder with an `Exporter` and an engine, and a class in `formats.py`.
 Keras and TensorFlow are imported by the functions that need them, not with the package.
 `export_saved_model`, `export_litert`, `export_ctranslate2`, `export_web`, `export_marian`,
 `export_hugging_face` and `export_argos` are `Exporter.export` of a format.
 """
 
 import dataclasses
-import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.base.errors import VerificationError, print_lines
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.options import check_choice
 from keras_transformer.base.reading import read_lines
 from keras_transformer.decoding.search_options import without_excluded
+from keras_transformer.formats import FORMATS
 
 if TYPE_CHECKING:
     from keras_transformer.engine.device import DevicePlan
     from keras_transformer.export.exporter import Exporter, ExportReport
 
-_MODULES = {
-    "ExportReport": "exporter",
-}
-_FUNCTIONS = {f"export_{row.name}": row.name for row in FORMATS.values()}
-__all__ = [*_MODULES, *_FUNCTIONS, "FORMATS", "VerificationError", "export_run", "exporter_of"]
+_FUNCTIONS = {f"export_{name}": name for name in FORMATS}
+__all__ = [
+    "ExportReport",
+    "FORMATS",
+    "VerificationError",
+    "export_run",
+    "exporter_of",
+    *_FUNCTIONS,
+]
 
 
 def __getattr__(name):
     if name in _FUNCTIONS:
         return exporter_of(_FUNCTIONS[name]).export
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name == "ExportReport":
+        from keras_transformer.export.exporter import ExportReport
+
+        return ExportReport
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def exporter_of(name: str) -> "Exporter":
-    """Returns the exporter of a format in `FORMATS`."""
-    return FORMATS[name].load("exporter")()
+    """Returns the exporter of a format in `FORMATS`; raises `InputError` without its folders."""
+    FORMATS[name].check_present()
+    return FORMATS[name].exporter()
 
 
 def export_run(
@@ -89,7 +95,7 @@ def export_run(
     engine = engine_of_run(folder, plan)
     search_options = {}  # of a classifier
     if engine.labels is None:
-        names = {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}
+        names = {field.name for field in dataclasses.fields(FORMATS[format].options())}
         defaults = without_excluded(decoding.search_options, options)
         search_options = {name: value for name, value in defaults.items() if name in names}
         if "shortlist" in names and engine.shortlist is not None and folder.origin():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.base.errors import VerificationError
+from keras_transformer.engine.translator import translate_of
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 _ROOT = os.fspath(Path(__file__).parents[2])
@@ -112,5 +113,5 @@ def engine_process(
 
     An export's engine needs no Keras, and only a SavedModel's needs TensorFlow.
     """
-    function = "keras_transformer.engine.translator:translate_of"
+    function = f"{translate_of.__module__}:{translate_of.__name__}"
     return ChildProcess(function, hidden, path=os.fspath(path))

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.base.errors import InputError, declared_requirements
 from keras_transformer.base.files import FORMAT_VERSION, MANIFEST, OwnedFolder, write_whole
-from keras_transformer.base.formats import FORMATS, Format
 from keras_transformer.base.memory import give_back, is_large
 from keras_transformer.base.reading import file_digests
 from keras_transformer.engine.engine import Engine
 from keras_transformer.export.readme_languages import example_of, language_section
+from keras_transformer.formats import FORMATS, Format
 from keras_transformer.text.symbols import TextFeatures
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ class ExportReport:
 class Exporter(abc.ABC):
     """Base class of a format's exporter, which writes, describes and verifies a folder.
 
-    A row of `formats.py` names the class, and gives it a name and a class of options. A subclass
-    declares the type of engine that it takes: a `ModelEngine`, or also a `ClassifierEngine`. Its
-    `resolve_export_options` refuses others.
+    A subclass declares the type of engine that it takes: a `ModelEngine`, or also a
+    `ClassifierEngine`. Its `resolve_export_options` refuses others.
 
     Attributes:
+        format_name: Key of its format in `FORMATS`, which has the noun and the class of options.
         packages: Packages whose versions the manifest names.
         reading_packages: Packages that open the export; the manifest names the oldest versions that
             the tests open it with.
@@ -97,6 +97,7 @@ class Exporter(abc.ABC):
         search: Values of search options that the format's program always has.
     """
 
+    format_name: str
     packages: tuple[str, ...] = ()
     reading_packages: tuple[str, ...] = ()
     template = "readme.md"
@@ -106,16 +107,13 @@ class Exporter(abc.ABC):
 
     @property
     def format(self) -> Format:
-        """Row of `FORMATS` that names the class."""
-        bases = type(self).__mro__
-        names = [f"{base.__module__.partition('.')[2]}:{base.__name__}" for base in bases]
-        rows = {row.exporter: row for row in FORMATS.values()}
-        return next(rows[name] for name in names if name in rows)
+        """Its format."""
+        return FORMATS[self.format_name]
 
     @property
     def options(self) -> type:
         """Declared class of the format's options."""
-        return self.format.load("options")
+        return self.format.options()
 
     def resolve_export_options(self, engine: Any, options: Any) -> dict[str, Any]:
         """Returns the manifest's fields about `options`, by default the options.

@@ -16,7 +16,6 @@ from keras_transformer.base.files import (
     check_version,
     write_whole,
 )
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.memory import check_memory
 from keras_transformer.base.options import parse_options
 from keras_transformer.base.reading import (
@@ -26,6 +25,7 @@ from keras_transformer.base.reading import (
     reading_errors,
     unescape_field,
 )
+from keras_transformer.formats import FORMATS
 from keras_transformer.runs import names
 from keras_transformer.runs.history import Rows, read_history, write_history
 from keras_transformer.runs.model_file import load_model, weight_bytes

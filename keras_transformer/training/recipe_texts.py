@@ -27,7 +27,7 @@ from keras_transformer.data.encoding import (
     in_chunks,
 )
 from keras_transformer.data.noise import PairNoise
-from keras_transformer.data.pairs import PairFile, PairTable, open_pair_file
+from keras_transformer.data.pairs import PairFile, PairTable, open_memory
 from keras_transformer.data.placeholders import with_placeholders
 from keras_transformer.engine.device import CPU, DevicePlan
 from keras_transformer.engine.steps.glossary import Glossary
@@ -105,7 +105,7 @@ class RecipeTexts:
         base, target = pathlib.Path(self.recipe.data.folder), corpus.target
         if corpus.is_tmx:
             languages = corpus.languages or ""  # never empty: the recipe was checked
-            return open_pair_file("tmx", base / corpus.source, languages, corpus.inline_tags), None
+            return open_memory(base / corpus.source, languages, corpus.inline_tags), None
         if corpus.header is not None:
             return PairTable(base / corpus.source, corpus.header), None
         return base / corpus.source, None if target is None else base / target

@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.base.errors import print_lines
-from keras_transformer.base.formats import LEARN_SHORTLIST, load
+from keras_transformer.base.errors import check_folder, print_lines
 from keras_transformer.base.large_variables import assign_each, values_follow
 from keras_transformer.engine import Engine
 from keras_transformer.engine.device import DevicePlan, device_plan, warn_of_wrong_sums
@@ -114,8 +113,11 @@ class Training:
         if folder.shortlist_file.exists():
             return
         if self.recipe.training.shortlist:
+            check_folder("extras/corpora")
+            from keras_transformer.extras.corpora.learn_shortlist import learn_shortlist
+
             print_lines("making the shortlist")
-            shortlist = load(LEARN_SHORTLIST)(self.datasets["train"].pairs, *self.tokenizers)
+            shortlist = learn_shortlist(self.datasets["train"].pairs, *self.tokenizers)
             shortlist.save(folder.shortlist_file)
         elif not self.is_resumed and (origin := origin_of(self.recipe)) is not None:
             if (shortlist := origin.shortlist()) is not None:  # Its vocabularies are this run's.

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.base.options import options_of
 from keras_transformer.cli import main as cli
 from keras_transformer.cli.arguments import add_decoding, option_values
@@ -16,6 +15,7 @@ from keras_transformer.decoding import DecodingOptions
 from keras_transformer.extras.bulk.options import BulkOptions
 from keras_transformer.extras.corpora.cleaning import CleanOptions
 from keras_transformer.extras.serving.server_options import LocalOptions, ServerOptions
+from keras_transformer.formats import FORMATS
 
 EVERY = {"beam_size": ("6", 6), "length_penalty": ("0.9", 0.9), "early_stopping": ("false", False)}
 EVERY |= {"sampling": ("true", True), "temperature": ("0.8", 0.8), "top_k": ("40", 40)}
@@ -62,7 +62,7 @@ def test_help_says_what_the_library_declares(capsys):
     assert "; default: 1.0 " in text and "; default: the run's " in text
 
 
-EXPORTS = tuple(format.load("options") for format in FORMATS.values())
+EXPORTS = tuple(format.options() for format in FORMATS.values())
 CLASSES = {"clean": (CleanOptions,), "export": EXPORTS, "serve": (ServerOptions, LocalOptions)}
 OTHERS = (DecodingOptions, BulkOptions)
 NEEDED = {ServerOptions: {"model": "m"}, DecodingOptions: {"sampling": True}}
@@ -265,7 +265,7 @@ def names_handed_on(name, parser):
     names = {action.dest for action in parser._actions} - OF_ALL
     names -= {option for names in OWN[command] for option in names.split()}
     if format in FORMATS:
-        return names & {field.name for field in dataclasses.fields(FORMATS[format].load("options"))}
+        return names & {field.name for field in dataclasses.fields(FORMATS[format].options())}
     if format == "FILE":
         return names - {"n_best"} if command == "translate" else names
     return names - OF_FILES if command in ("translate", "synthesize") else names

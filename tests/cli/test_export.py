@@ -5,9 +5,9 @@ import re
 import pytest
 
 from keras_transformer import export as export_package
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.cli.main import run
 from keras_transformer.export.exporter import ExportReport, log_step
+from keras_transformer.formats import FORMATS
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 

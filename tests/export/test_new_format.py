@@ -1,4 +1,4 @@
-"""A format that is new: its row, an exporter, options of `export/options.py`, and a README."""
+"""A format that is new: its class, an exporter, options of `export/options.py`, and a README."""
 
 import importlib.util
 import json
@@ -13,10 +13,11 @@ import pytest
 
 import keras_transformer
 from keras_transformer import Translator
-from keras_transformer.base.formats import FORMATS, Format
 from keras_transformer.cli.main import run
 from keras_transformer.export import exporter_of
+from keras_transformer.export.options import SearchedOptions
 from keras_transformer.extras.importing import import_run
+from keras_transformer.formats import FORMATS, Format
 
 pytestmark = pytest.mark.tensorflow
 
@@ -28,6 +29,8 @@ import numpy as np
 from keras_transformer.export.exporter import Exporter
 
 class ToyExporter(Exporter):
+    format_name = "toy"
+
     def write(self, engine, folder, options):
         np.savez(folder / "weights.npz", *engine.model.get_weights())
         return {"beam_size": options["beam_size"]}
@@ -39,7 +42,7 @@ class ToyExporter(Exporter):
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """The row of a format whose exporter has only what every exporter must have."""
+    """A format whose exporter has only what every exporter must have."""
     (tmp_path / "toy.py").write_text(EXPORTER)
     (tmp_path / "readme.md").write_text("# $name\nof $kind, beam size $beam_size\n")
     name = "keras_transformer.toy"
@@ -47,10 +50,20 @@ def toy(tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
-    options = FORMATS["hugging_face"].options
-    row = Format("toy", "toy's model", options, "toy:ToyExporter", next_command=None)
-    monkeypatch.setitem(FORMATS, "toy", row)
-    return row
+
+    class ToyFormat(Format):
+        name = "toy"
+        noun = "toy's model"
+        folders = ()
+        next_command = None
+
+        def options(self):
+            return SearchedOptions
+
+        def exporter(self):
+            return module.ToyExporter()
+
+    monkeypatch.setitem(FORMATS, "toy", ToyFormat())
 
 
 def test_an_exporter_needs_no_more_than_files_and_a_verification(toy, make_engine, tmp_path):
@@ -85,6 +98,8 @@ from keras_transformer.engine.translation import Translation
 HIDDEN = ()
 
 class ToyExporter(Exporter):
+    format_name = "toy"
+
     def write(self, engine, folder, options):
         engine.model.save(folder / "toy.keras")
         return {**options, **write_tokenizers(engine, folder)}
@@ -93,9 +108,6 @@ class ToyExporter(Exporter):
         options = exported_search_options(manifest)
         with engine_process(folder, hidden=HIDDEN) as child:
             return verify(child, engine, texts, TOLERANCES["none"], **options)
-
-def open_export(path, threads):
-    return ToyEngine(path)
 
 class ToyEngine(IdsEngine):
     noun = "a toy"
@@ -135,15 +147,29 @@ class ToyEngine(IdsEngine):
             token_log_probabilities=tuple(log_probabilities),
         )
 """
-ROW = """
-    Format(
-        name="toy",
-        noun="toy",
-        options="export.options:SearchedOptions",
-        exporter="toy.toy:ToyExporter",
-        engine="toy.toy:open_export",
-        file="toy.keras",
-    ),
+FORMAT = """
+class ToyFormat(Format):
+    name = "toy"
+    noun = "toy"
+    folders = ("toy",)
+    file = "toy.keras"
+
+    def options(self):
+        from keras_transformer.export.options import SearchedOptions
+
+        return SearchedOptions
+
+    def exporter(self):
+        from keras_transformer.toy.toy import ToyExporter
+
+        return ToyExporter()
+
+    def open_export(self, path, threads):
+        from keras_transformer.toy.toy import ToyEngine
+
+        return ToyEngine(path)
+
+
 """
 
 
@@ -162,21 +188,21 @@ print(codes, run([*export, f"{out}_without_keras"]))
 
 
 def with_a_format(parent):
-    """The parent of a copy of the package with a folder and a row for the format `toy`."""
+    """The parent of a copy of the package with a folder and a class for the format `toy`."""
     copy = parent / "keras_transformer"
     shutil.copytree(PACKAGE, copy)
     (copy / "toy").mkdir()
     (copy / "toy" / "__init__.py").touch()
     (copy / "toy" / "toy.py").write_text(ENGINE)
     (copy / "toy" / "readme.md").write_text("# $name\n")
-    table = copy / "base" / "formats.py"
-    before, rows, after = table.read_text("utf-8").partition("_ROWS = (\n")
-    table.write_text(before + rows + ROW.lstrip("\n") + after, "utf-8")
+    table = copy / "formats.py"
+    before, rows, after = table.read_text("utf-8").partition("_FORMATS: tuple[Format, ...] = (\n")
+    table.write_text(f"{before}{FORMAT}{rows}    ToyFormat(),\n{after}", "utf-8")
     return parent
 
 
 @pytest.mark.slow
-def test_a_folder_and_a_row_are_a_format_with_an_engine(tmp_path):
+def test_a_folder_and_a_class_are_a_format_with_an_engine(tmp_path):
     run, parent, out = tmp_path / "run", with_a_format(tmp_path / "copy"), tmp_path / "out"
     import_run(TOY, run)
     recipe = (run / "recipe.yaml").read_text("utf-8")

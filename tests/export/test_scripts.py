@@ -41,9 +41,7 @@ def test_a_run_is_exported_with_options_of_the_format(monkeypatch, tmp_path):
 
     def export_run(run, folder, format, **options):
         calls.append((run, folder))
-        export.FORMATS[format].load("options")(
-            **options
-        )  # Refuses an option that the format lacks.
+        export.FORMATS[format].options()(**options)  # Refuses an option that the format lacks.
         return types.SimpleNamespace(summary=lambda: "exported")
 
     monkeypatch.setattr(export, "export_run", export_run)

@@ -9,8 +9,8 @@ import pytest
 from fakes import FakeEngine, FakeTokenizer
 
 from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.export import exporter_of
+from keras_transformer.formats import FORMATS
 from keras_transformer.models.config import (
     ClassifierConfig,
     LanguageModelConfig,
@@ -84,7 +84,7 @@ OPTIONS = {
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_a_format_takes_an_option_of_its_export_or_refuses_it_in_one_line(format, option):
-    options, values = FORMATS[format].load("options"), {option: OPTIONS[option]}
+    options, values = FORMATS[format].options(), {option: OPTIONS[option]}
     if option in TAKES[format]:
         assert getattr(options(**values), option) != getattr(options(), option)
     else:

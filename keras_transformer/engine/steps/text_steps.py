@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import load
+from keras_transformer.base.errors import InputError, check_folder
 from keras_transformer.base.options import check as check_option
+from keras_transformer.engine.steps.glossary import glossary_step
+from keras_transformer.engine.steps.sentences import sentences_step
 from keras_transformer.engine.steps.step import TextEngine, TextStep
+from keras_transformer.engine.steps.tag import tag_step
 from keras_transformer.engine.translation import Translation
 from keras_transformer.text.folding import fold_case
 from keras_transformer.text.per_text import (
@@ -23,14 +25,22 @@ from keras_transformer.text.per_text import (
 
 _PER_TEXT = ("target_prefixes", "phrases", "seed", "alignment", *LANGUAGE_OPTIONS)
 """Options of `Engine.translate` that may have a value for each text."""
-_SENTENCES = "engine.steps.sentences:sentences_step"  # It is made without options, too.
+
+
+def _markup_step(engine, markup):
+    check_folder("extras/markup")
+    from keras_transformer.extras.markup.step import markup_step  # Late: few texts have markup.
+
+    return markup_step(engine, markup)
+
+
 # The steps in the order before translating: options of `Translator.translate`, and the function
-# of an engine and of these options that makes the step. The folder `markup` may be deleted.
+# of an engine and of these options that makes the step.
 _STEPS = (
-    (("markup",), "extras.markup.step:markup_step"),
-    (("split_sentences", "copy_symbols", "keep_case", "tag", "glossary"), _SENTENCES),
-    (("glossary", "glossary_by"), "engine.steps.glossary:glossary_step"),
-    (("tag",), "engine.steps.tag:tag_step"),
+    (("markup",), _markup_step),
+    (("split_sentences", "copy_symbols", "keep_case", "tag", "glossary"), sentences_step),
+    (("glossary", "glossary_by"), glossary_step),
+    (("tag",), tag_step),
 )
 STEP_OPTIONS = tuple(dict.fromkeys(name for names, _ in _STEPS for name in names))
 """Options of the steps."""
@@ -49,8 +59,8 @@ def text_steps(
         values = {name: options[name] for name in names if options.get(name) is not None}
         for name in names:
             other_options.pop(name, None)
-        if values or function == _SENTENCES:  # Imported late: few texts have markup.
-            steps.append(load(function)(engine, **values))
+        if values or function is sentences_step:  # This step is made without options, too.
+            steps.append(function(engine, **values))
     return [step for step in steps if step is not None], other_options
 
 

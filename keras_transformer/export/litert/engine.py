@@ -43,11 +43,6 @@ _FIELDS = {
 }
 
 
-def open_export(path: Path, threads: int | None) -> "LiteRTEngine":
-    """Opens a file, or the folder of an export for LiteRT or for browsers."""
-    return LiteRTEngine(path, threads or 2)
-
-
 class LiteRTEngine(IdsEngine):
     """Translates with a file that `export_litert` wrote, without TensorFlow and model code.
 

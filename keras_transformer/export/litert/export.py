@@ -52,6 +52,7 @@ class LiteRTExporter(Exporter):
     size of 1 leaves out `beam`.
     """
 
+    format_name = "litert"
     packages = ("ai-edge-litert", "tensorflow", "keras")
     reading_packages = ("ai-edge-litert",)
 

@@ -31,6 +31,7 @@ class SavedModelExporter(Exporter):
     `probabilities`, float32 `(batch, labels)`, in the order of `labels` in `export.json`.
     """
 
+    format_name = "saved_model"
     packages = ("tensorflow", "tensorflow-text", "keras")
     reading_packages = ("tensorflow", "tensorflow-text")
     has_quantized_layers = True

@@ -42,6 +42,7 @@ class ArgosExporter(CTranslate2Exporter):
     in float32 and without splitting texts, in a process without this package.
     """
 
+    format_name = "argos"
     packages: tuple[str, ...] = ("ctranslate2", "sentencepiece")
     banned_ids = (PAD_ID, BOS_ID, UNK_ID)
     search: Mapping[str, Any] = {**SEARCH, "word_penalty": 0.0}

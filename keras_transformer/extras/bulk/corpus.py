@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from keras_transformer.base.errors import InputError, print_message
+from keras_transformer.base.errors import InputError, check_folder, print_message
 from keras_transformer.base.files import (
     check_writable,
     final_name,
@@ -18,7 +18,6 @@ from keras_transformer.base.files import (
     replaced_file,
     write_whole,
 )
-from keras_transformer.base.formats import load
 from keras_transformer.base.options import check_choice, received
 from keras_transformer.base.reading import read_json, without_compression
 from keras_transformer.engine.steps.glossary import glossary_of
@@ -116,7 +115,10 @@ def translate_corpus(
 def _translated(files, worker, options, with_ray):
     """Returns a context with the rows that `Worker(**worker)` makes of the chunks of files."""
     if with_ray:
-        return load("extras.cluster.files:translated_over_ray")(files, worker, options)
+        check_folder("extras/cluster")
+        from keras_transformer.extras.cluster.files import translated_over_ray
+
+        return translated_over_ray(files, worker, options)
     chunks = (row for file in files for row in chunks_of(file, options.chunk_lines))
     return contextlib.nullcontext(map(Worker(**worker), chunks))
 

@@ -49,11 +49,6 @@ _FIELDS = {
 }
 
 
-def open_export(path: Path, threads: int | None) -> "CTranslate2Engine":
-    """Opens the folder of an export."""
-    return CTranslate2Engine(path, threads)
-
-
 class CTranslate2Engine(IdsEngine):
     """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
 

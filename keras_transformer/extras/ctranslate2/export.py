@@ -61,6 +61,7 @@ class CTranslate2Exporter(Exporter):
         tolerances: Limits of the verification by `quantize`.
     """
 
+    format_name = "ctranslate2"
     version = 3
     packages = ("ctranslate2",)
     reading_packages = ("ctranslate2",)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_transformer.base.errors import InputError, check_path
+from keras_transformer.base.errors import InputError, check_folder, check_path
 from keras_transformer.base.files import check_writable, write_output
-from keras_transformer.base.formats import load
 from keras_transformer.base.options import check_choice
 from keras_transformer.extras.documents.document import Document, Settings
 from keras_transformer.extras.documents.encoding import decode
@@ -227,4 +226,7 @@ def _fallback_step(translator, options):
             return None
         except InputError:
             pass
-    return load("extras.markup.step:MarkupStep")("html", translator.engine)
+    check_folder("extras/markup")
+    from keras_transformer.extras.markup.step import MarkupStep
+
+    return MarkupStep("html", translator.engine)

@@ -53,6 +53,7 @@ _LISTED = 6  # languages in the title of a model card
 class HuggingFaceExporter(ForeignExporter):
     """The format `hugging_face`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
 
+    format_name = "hugging_face"
     purpose = "An export to Hugging Face"
     rule = "transformers has no class for this model: it needs"
     advice = " Export it for saved_model or litert, and a student of Marian for marian."

@@ -6,14 +6,13 @@ A folder is read without Keras, which takes seconds, so that errors come first.
 import contextlib
 import dataclasses
 import functools
-import importlib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_transformer.base.errors import InputError, print_lines
+from keras_transformer.base.errors import InputError, has_folder, print_lines
 from keras_transformer.base.imports import import_keras
 from keras_transformer.base.memory import check_memory
 from keras_transformer.base.options import check_choice, option, options_class, parse_options
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
 
-_EXTRAS = __package__.rpartition(".")[0]
 _LEVELS, _SHOWN_FOLDERS = 2, 8  # below a folder, where its model is looked for
 # Names of models with their languages: in lists, of OPUS-MT, and of the files of Firefox.
 _CODE = "([a-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}))?)"
@@ -44,8 +42,6 @@ _DIRECTIONS = [
     for start in ("^(?:firefox|argos):", r"(?:^|[/\\])opus-mt-(?:tc-[a-z]+-)?")
 ]
 _DIRECTIONS.append(re.compile(r"^model\.([a-z]{2})([a-z]{2})\."))
-# Folders of programs, in the order in which they recognize a model's folder. Each may be deleted.
-_PROGRAMS = ("argos", "ctranslate2", "hugging_face", "marian")
 
 
 @options_class
@@ -95,14 +91,27 @@ def import_model(
 
 @functools.cache
 def _readers() -> dict[str, Any]:
-    """Returns the modules that read models, by the programs whose folders are there."""
+    """Returns the modules that read models, by the programs whose folders are there.
+
+    They are in the order in which they recognize a model's folder.
+    """
     readers = {}
-    for program in _PROGRAMS:
-        try:
-            readers[program] = importlib.import_module(f"{_EXTRAS}.{program}.reader")
-        except ModuleNotFoundError as error:
-            if not str(error.name).startswith(_EXTRAS):
-                raise
+    if has_folder("extras/argos") and has_folder("extras/ctranslate2"):
+        from keras_transformer.extras.argos import reader as argos
+
+        readers["argos"] = argos
+    if has_folder("extras/ctranslate2"):
+        from keras_transformer.extras.ctranslate2 import reader as ctranslate2
+
+        readers["ctranslate2"] = ctranslate2
+    if has_folder("extras/hugging_face"):
+        from keras_transformer.extras.hugging_face import reader as hugging_face
+
+        readers["hugging_face"] = hugging_face
+    if has_folder("extras/marian"):
+        from keras_transformer.extras.marian import reader as marian
+
+        readers["marian"] = marian
     return readers
 
 

@@ -38,6 +38,7 @@ _COMMAND = "marian-decoder --config decoder.yml"
 class MarianExporter(ForeignExporter):
     """The format `marian`: a folder for `marian-decoder`, which `import_model` verifies."""
 
+    format_name = "marian"
     purpose = "An export to Marian"
     rule = "A model of Marian has"
     advice = " Export a model that was imported from Marian or trained in its form."

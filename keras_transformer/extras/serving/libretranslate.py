@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.responses import FileResponse, JSONResponse
 
-from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import load
+from keras_transformer.base.errors import InputError, check_folder
 from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.translation import Translation
 from keras_transformer.extras.serving.detection import has_words, language_shares, shares_among
@@ -50,7 +49,6 @@ from keras_transformer.text.per_text import LANGUAGE_OPTIONS
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-_DOOR = "extras.documents.translating"  # The folder may be deleted.
 # Codes of Argos that LibreTranslate takes, and the codes that it shows.
 _SHOWN_CODES = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
 _AUTO = {"code": "auto", "name": "Auto Detect"}
@@ -131,7 +129,7 @@ class LibreTranslate:
         self._named = {tuple(map(_shown_code, pair)): pair for pair in directions if pair[0]}
         self._shown = Languages(directions=tuple(self._named))
         try:
-            kinds = load(f"{_DOOR}:KINDS").values()
+            kinds = _documents().KINDS.values()
         except InputError:  # The folder was deleted.
             kinds = ()
         self._suffixes = [
@@ -246,7 +244,7 @@ class LibreTranslate:
         """
         if not self._suffixes:
             try:
-                load(f"{_DOOR}:KINDS")
+                check_folder("extras/documents")
             except InputError as error:
                 raise Rejection(501, str(error)) from None
             raise Rejection(501, "This model translates no files")
@@ -260,7 +258,7 @@ class LibreTranslate:
             rule = f"Invalid request: file format not supported. Known: {', '.join(self._suffixes)}"
             raise Rejection(400, f"{rule}. Received: {shown(suffix)}")
         try:
-            text = load(f"{_DOOR}:decoded")(file.content, suffix, file.name)
+            text = _documents().decoded(file.content, suffix, file.name)
         except InputError as error:
             raise Rejection(400, str(error)) from None
         source, target, _ = self._direction(asked, [text], directions)
@@ -279,7 +277,7 @@ class LibreTranslate:
         name, content = request.file
         if request.options is None:
             return content
-        translate = load(f"{_DOOR}:translate_document")
+        translate = _documents().translate_document
         suffix = os.path.splitext(name)[1].lower()
         options = {"name": name, "check_count": self._check_count, **request.options}
         try:
@@ -409,6 +407,14 @@ class LibreTranslate:
         if not request.is_list:
             answer = {name: value for name, (value,) in answer.items()}
         return as_json(answer, self._limits.max_answer_bytes)
+
+
+def _documents():
+    """Returns the folder of documents, which may be deleted, as a module."""
+    check_folder("extras/documents")
+    from keras_transformer.extras.documents import translating
+
+    return translating
 
 
 def _shown_code(code):

@@ -67,6 +67,7 @@ class WebExporter(Exporter):
     tokens than the largest of `source_lengths` is split.
     """
 
+    format_name = "web"
     packages = ("ai-edge-litert", "tensorflow", "keras")
 
     def resolve_export_options(self, engine: "ModelEngine", options: WebOptions) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from device_plans import ONE_GRAPH
 
 from keras_transformer import Tokenizer
 from keras_transformer.base.errors import InputError
-from keras_transformer.base.formats import FORMATS
 from keras_transformer.engine import ModelEngine
 from keras_transformer.export import _lacking_options, exporter_of
 from keras_transformer.extras.argos.export_options import ArgosOptions
 from keras_transformer.extras.argos.reader import SEARCH
 from keras_transformer.extras.importing.importing import import_model
+from keras_transformer.formats import FORMATS
 from keras_transformer.runs.sections import DecodingSection
 
 pytestmark = pytest.mark.tensorflow
@@ -115,7 +115,7 @@ def test_a_version_is_numbers_with_dots(version):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_takes_two_languages(format):
-    options_class = FORMATS[format].load("options")
+    options_class = FORMATS[format].options()
     for languages in ("EN_gb,de", ["en-GB", "DE"]):
         assert options_class(languages=languages).languages == ("en-GB", "de")
     assert "languages" in {field.name for field in dataclasses.fields(options_class)}

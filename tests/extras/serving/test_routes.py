@@ -279,7 +279,7 @@ def test_without_the_folder_of_documents_files_are_501_and_settings_say_so(app_o
     def missing(name):
         raise InputError("This needs the folder keras_transformer/extras/documents: install it.")
 
-    monkeypatch.setattr(libretranslate, "load", missing)
+    monkeypatch.setattr(libretranslate, "check_folder", missing)
     app = app_of(languages="en-fr")
     settings = ask(app, "GET", "/frontend/settings").json()
     assert (settings["filesTranslation"], settings["supportedFilesFormat"]) == (False, [])
