@@ -33,6 +33,7 @@ from keras_transformer.base.files import (
     write_whole,
 )
 from keras_transformer.cli import demo
+from keras_transformer.cli.bilingual import bilingual_file
 from keras_transformer.cli.dates import date_corpus
 from keras_transformer.data import encoding
 from keras_transformer.engine.evaluation import evaluate_model
@@ -222,6 +223,18 @@ def document(disk, inputs, request):
     (inputs / "a.txt").write_text("a dog\n")
     (disk / "b.txt").write_text("old")
     return lambda: translate_file(translator, inputs / "a.txt", disk / "b.txt")
+
+
+@row()
+def sources_beside_translations(disk, inputs, request):
+    (disk / "pairs.tsv").write_text("old")
+
+    def write():
+        with bilingual_file(str(disk / "pairs.tsv"), (None, None)) as file:
+            file.add([("a dog", "A DOG")])
+            file.save()
+
+    return write
 
 
 @row()

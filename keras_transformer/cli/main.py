@@ -58,8 +58,9 @@ _COMMANDS = {
     "translate": {
         "translate": (
             "translate each line of stdin, or whole documents",
-            "Translates the lines of stdin to stdout, in their order, as they arrive. Files, such "
-            "as letter.txt and page.html, are translated as whole documents.",
+            "Translates the lines of stdin to stdout, in their order, as they arrive. Files "
+            "and folders are translated as whole documents: translate --model runs/en-de "
+            "letter.txt docs --output translated",
             "translate --model runs/en-de < in.txt > out.txt",
             "howto/decode.md",
         ),
@@ -154,9 +155,9 @@ _GROUPS = {
 }
 # Options of commands with many that have a flag of their own. The others are for `--set`.
 _USUAL = {
-    "translate": "output document_kind wrapped json n_best stream engine workers threads "
-    "beam_size length_penalty max_length sampling source_language target_language batch_size "
-    "split_sentences tag markup glossary shortlist",
+    "translate": "output document_kind wrapped bilingual json n_best stream engine workers "
+    "threads beam_size length_penalty max_length sampling source_language target_language "
+    "batch_size split_sentences tag markup glossary shortlist",
     "evaluate": "source reference header languages perplexity tokenize save beam_size "
     "length_penalty source_language target_language batch_size",
     "export": "verify_with languages beam_size length_penalty signatures shortlist quantize "

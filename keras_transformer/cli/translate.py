@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from keras_transformer.base.errors import InputError, print_message
 from keras_transformer.cli.arguments import (
     ALIGNMENT,
+    LANGUAGE_FLAGS,
     add_declared,
     add_decoding,
     add_model,
@@ -27,10 +28,10 @@ from keras_transformer.cli.arguments import (
 if TYPE_CHECKING:
     from keras_transformer.engine.translator import Translator
 
-COMMAND_OPTIONS = tuple("json stream progress engine files output document_kind".split())
+COMMAND_OPTIONS = tuple("json stream progress engine files output document_kind bilingual".split())
 _TOP_P = 0.9
 _RESET = "/reset"
-_OF_DOCUMENTS = ("document_kind", "wrapped")
+_OF_DOCUMENTS = ("output", "wrapped")
 _OF_LINES = ("json", "alignment", "n_best", "stream", "target_prefixes")
 RAY_OPTIONS = ("workers", "chunk_lines", "ray_address")
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
@@ -53,9 +54,11 @@ def _add_translate_options(command):
     )
     add_declared(group, BulkOptions, names=["threads"])
     add_progress(group)
+    bilingual = "sources beside translations, in .tsv, .tmx or .html"
+    add_options(group, ("bilingual", str, "FILE", bilingual))
     group = command.add_argument_group("whole documents")
-    files = "documents, whose names tell their kind; with --engine ray, files of lines, plain or "
-    files += "compressed"
+    files = "documents, whose names tell their kind, or folders; with --engine ray, files of "
+    files += "lines, plain or compressed"
     group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
     output = "translation of one file, or folder for translations with the names of the files"
     kinds = "lines, text, html, markdown, srt, vtt; default for files: by name, for stdin: lines, "
@@ -89,7 +92,7 @@ def _add_chat_options(command):
 def _translate_files(options):
     from keras_transformer.extras.bulk.corpus import translate_corpus
 
-    names = (*_OF_LINES, *_OF_DOCUMENTS, "progress")
+    names = (*_OF_LINES, "document_kind", "wrapped", "bilingual", "progress")
     _refuse(options, names, "is not allowed with --engine ray")
     values = option_values(options, "model", *COMMAND_OPTIONS)
     inputs = getattr(options, "files", [])
@@ -106,8 +109,28 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
-    from keras_transformer.base.errors import is_terminal
+    from keras_transformer.cli.bilingual import check_bilingual
     from keras_transformer.cli.documents import read_beginning
+
+    _refuse(options, RAY_OPTIONS, "needs --engine ray")
+    if "bilingual" in options:
+        check_bilingual(options.bilingual)
+    first_bytes, kind = b"", getattr(options, "document_kind", None)
+    is_document = bool(getattr(options, "files", [])) or kind not in (None, "lines")
+    if not is_document and kind is None and getattr(options, "markup", None) == "html":
+        first_bytes, is_document = read_beginning(binary_stdin())
+    if is_document:
+        rule = "is not allowed with whole documents"
+        _refuse(options, _OF_LINES, f"{rule}: add --document-kind lines" if first_bytes else rule)
+        _translate_documents(options, first_bytes)
+    else:
+        _refuse(options, _OF_DOCUMENTS, "needs files or --document-kind")
+        _translate_lines(options, first_bytes)
+
+
+def _translate_lines(options, first_bytes):
+    """Translates the lines of stdin, of which some bytes may have been read."""
+    from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.formats import as_json, as_list, as_text
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.cli.progress import progress_bar, size_left
@@ -115,26 +138,14 @@ def _translate(options):
     from keras_transformer.engine.steps.text_steps import STEP_OPTIONS
     from keras_transformer.engine.translator import Translator
 
-    _refuse(options, RAY_OPTIONS, "needs --engine ray")
-    files = getattr(options, "files", [])
-    if files or getattr(options, "document_kind", "lines") != "lines":
-        _translate_documents(options, files)
-        return
-    _refuse(options, ("output", "wrapped"), "needs files or --document-kind")
     if getattr(options, "alignment", False) and "json" not in options:
         raise InputError("`alignment` is written only as JSON: add `json`.")
     if "stream" in options:
         streamed = inspect.signature(Translator.stream).parameters
         names = [name for name in STEP_OPTIONS if name not in streamed]
-        names += ["json", "alignment", "n_best", "batch_size", "progress"]
+        names += ["json", "alignment", "n_best", "batch_size", "progress", "bilingual"]
         _refuse(options, names, "is not allowed with --stream")
     source = binary_stdin()
-    size, first_bytes = size_left(source), b""
-    if getattr(options, "markup", None) == "html" and "document_kind" not in options:
-        first_bytes, is_page = read_beginning(source)
-        if is_page:
-            _translate_documents(options, [], first_bytes)
-            return
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
     if "stream" in options:
@@ -149,34 +160,57 @@ def _translate(options):
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
-    with progress_bar(size, shown) as bar:
-        translate_lines(
-            translator, source, sys.stdout, format, bar=bar, first_bytes=first_bytes, **values
-        )
+    left = size_left(source)
+    size = None if left is None else left + len(first_bytes)
+    with _bilingual_file(options, translator) as bilingual:
+        if bilingual is not None:
+            format = functools.partial(_with_pair, bilingual, format)
+        with progress_bar(size, shown) as bar:
+            translate_lines(
+                translator, source, sys.stdout, format, bar=bar, first_bytes=first_bytes, **values
+            )
+        if bilingual is not None:
+            bilingual.save()
 
 
-def _translate_documents(options, files, first_bytes=None):
-    """Translates files, or the document on stdin, of which `first_bytes` were read."""
+def _bilingual_file(options, translator):
+    """Returns the context of `bilingual.bilingual_file`, or of None without `--bilingual`."""
+    from keras_transformer.cli.bilingual import bilingual_file
+    from keras_transformer.text.languages import codes_of_sides
+
+    if "bilingual" not in options:
+        return contextlib.nullcontext()
+    named = (getattr(options, name, None) for name in LANGUAGE_FLAGS)
+    return bilingual_file(options.bilingual, codes_of_sides(translator.engine.languages, *named))
+
+
+def _with_pair(bilingual, format, line, translation):
+    """Formats a line, and adds it with its translation to a bilingual file."""
+    if line.text.strip():
+        bilingual.add([(line.text, translation.text)])
+    return format(line, translation)
+
+
+def _translate_documents(options, first_bytes):
+    """Translates files, or the document on stdin, of which some bytes may have been read."""
     from keras_transformer.base.errors import is_terminal
     from keras_transformer.cli.documents import translate_files, translate_stream
     from keras_transformer.engine.engine import long_input_of_commands
 
-    rule = "is not allowed with whole documents"
-    _refuse(
-        options, _OF_LINES, rule if first_bytes is None else f"{rule}: add --document-kind lines"
-    )
+    files = getattr(options, "files", [])
     source = None if files else binary_stdin()
     translator, values = load_translator(options, *COMMAND_OPTIONS)
     values.setdefault("long_input", long_input_of_commands(translator.engine))
     output, kind = getattr(options, "output", None), getattr(options, "document_kind", None)
-    if source is not None:
-        content = (first_bytes or b"") + source.read()
-        translate_stream(translator, content, kind or "html", output, **values)
-        return
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr)
-    translate_files(translator, files, output, shown, kind, **values)
+    with _bilingual_file(options, translator) as bilingual:
+        if source is None:
+            translate_files(translator, files, output, shown, kind, bilingual, **values)
+        else:
+            content, kind = first_bytes + source.read(), kind or "html"
+            translate_stream(translator, content, kind, output, bilingual, **values)
 
 
 def translate_incrementally(

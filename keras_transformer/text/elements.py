@@ -74,6 +74,9 @@ _SIGNS = regex.compile(
 )
 _MAX_SIGNS = 100  # characters
 
+_LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
+_HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
+
 Kind = Literal["begin", "end", "single", "copy"]
 
 
@@ -136,6 +139,34 @@ def begins_page(text: str) -> bool | None:
     """
     match = _PAGE.match(text, partial=True)
     return match is not None and (None if match.partial else True)
+
+
+def unescape(text: str) -> str:
+    """Returns a text with characters instead of their references, as `html.unescape` does.
+
+    Python would refuse a reference of more than 4,300 digits.
+    """
+    return html.unescape(_LONG_REFERENCE.sub(_shortened, text)) if "&" in text else text
+
+
+def _shortened(match):
+    beginning, digits = (group for group in match.groups() if group is not None)
+    return beginning + (digits.lstrip("0")[:9] or "0")
+
+
+def plain_text(source: str) -> str:
+    """Returns what a person reads of a source in HTML, in one line.
+
+    >>> plain_text("Two <b>dogs</b> &amp;<br>a\\n<code>cat</code> ")
+    'Two dogs & a cat'
+    """
+    pieces, position = [], 0
+    for tag in scan_tags(source):
+        is_space = tag.is_block or tag.name in SEPARATORS
+        pieces += [source[position : tag.start], " " if is_space else ""]
+        position = tag.stop
+    text = unescape("".join([*pieces, source[position:]]))
+    return _HTML_SPACES.sub(" ", text).strip(" ")
 
 
 def is_kept(tag: str) -> bool:
@@ -332,7 +363,7 @@ def _with_signs(source, tags):
     for tag in tags:
         piece, position = source[position : tag.start], tag.stop
         if piece:
-            piece = html.unescape(piece[-_MAX_SIGNS:])
+            piece = unescape(piece[-_MAX_SIGNS:])
             is_after_space = piece[-1].isspace()
             num_signs += not piece.isspace()
             if not _SIGNS.fullmatch(piece):

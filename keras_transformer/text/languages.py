@@ -120,6 +120,22 @@ def language_code(spelling: str) -> str:
     return "-".join([first, *(subtag for subtag in subtags if subtag not in usual[1:2])])
 
 
+def codes_of_sides(
+    languages: "Languages | None", source: str | None, target: str | None
+) -> tuple[str | None, str | None]:
+    """Returns the codes of a source's and of its target's language, None where it is unknown.
+
+    Args:
+        languages: Languages of the model, None if they are unknown.
+        source: Code or name that a caller gives, None without one.
+        target: The same of the translation.
+    """
+    if languages is not None:
+        source, target = languages.known_codes(source, target)
+    codes = [None if name is None else language_code(name) for name in (source, target)]
+    return codes[0], codes[1]
+
+
 def codes_of(names: Iterable[str]) -> dict[str, str]:
     """Returns the names that a model gives its languages, by their codes.
 

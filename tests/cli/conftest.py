@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from markup_engines import SayingEngine, in_order
 
 from keras_transformer import Translation, Translator
 from keras_transformer.base.errors import InputError, TooLongError
@@ -87,6 +88,32 @@ def call(recorder, monkeypatch, capsys):
         return code, captured.out, captured.err, recorder.asked
 
     return call
+
+
+@pytest.fixture
+def translate(monkeypatch, capfdbinary, tmp_path):
+    """Runs `translate` in `tmp_path`; returns its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, stdin=b"", engine=None):
+        engine = engine or SayingEngine(in_order)
+        monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(engine))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(["translate", "--model", "run", *arguments])
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
+
+    return call
+
+
+@pytest.fixture
+def summary():
+    """`summary(counts)`: the pattern of the line that sums up what was done with files."""
+
+    def pattern(counts, warnings=0):
+        return rf"keras-transformer: {counts}, seconds: \d+\.\d, warnings: {warnings}\n"
+
+    return pattern
 
 
 @pytest.fixture

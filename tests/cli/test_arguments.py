@@ -188,6 +188,7 @@ OWN = {
         "json alignment": (LINES, "json_is_an_object_a_line"),
         "stream": (LINES, "stream_asks_for_one_line_after_the_other"),
         "progress": (LINES, "a_bar_is_shown_on_a_terminal"),
+        "bilingual": ("cli/test_bilingual.py", "lines_are_pairs"),
         "files output": (DOCUMENTS, "one_file_is_translated_into_a_file"),
         "document_kind": (DOCUMENTS, "a_file_of_an_unknown_kind"),
         "wrapped": (DOCUMENTS, "wrapped_lines_of_a_file_are_one_text"),

@@ -1,13 +1,12 @@
 """`translate` with files, and with a document on stdin."""
 
-import io
-import sys
+import pathlib
+import re
 
 import pytest
 from fakes import FakeEngine
 from markup_engines import SayingEngine, in_order
 
-from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.extras import documents
 
@@ -15,69 +14,72 @@ PAGE = b'<!doctype html>\r\n<p>two\r\ndogs</p><script>\r\nlet a = "two";\r\n</sc
 UPPER = PAGE.replace(b"two\r\ndogs", b"TWO DOGS")
 
 
-@pytest.fixture
-def translate(monkeypatch, capfdbinary, tmp_path):
-    """Runs the command; returns its exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments, stdin=b"", engine=None):
-        engine = engine or SayingEngine(in_order)
-        monkeypatch.setattr(Translator, "load", lambda path, **options: Translator(engine))
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run(["translate", "--model", "run", *arguments])
-        out, err = capfdbinary.readouterr()
-        return code, out, err.decode()
-
-    return call
-
-
-def test_files_are_translated_into_a_folder(translate, tmp_path):
+def test_files_are_translated_into_a_folder(translate, tmp_path, summary):
     (tmp_path / "letter.txt").write_bytes(b"two dogs\r\n\r\n  play\n")
     (tmp_path / "page.html").write_bytes(PAGE)
-    assert translate("letter.txt", "page.html", "--output", "new/folder") == (0, b"", "")
+    code, out, err = translate("letter.txt", "page.html", "--output", "new/folder")
+    assert (code, out) == (0, b"")
+    assert re.fullmatch(summary("files: 2, texts: 3, words: 5"), err)
     assert (tmp_path / "new/folder/letter.txt").read_bytes() == b"TWO DOGS\r\n\r\n  PLAY\n"
     assert (tmp_path / "new/folder/page.html").read_bytes() == UPPER
 
 
-def test_one_file_is_translated_into_a_file_a_folder_or_stdout(translate, tmp_path):
+def test_one_file_is_translated_into_a_file_a_folder_or_stdout(translate, tmp_path, summary):
     (tmp_path / "a.txt").write_bytes(b"two")
     (tmp_path / "folder").mkdir()
     for output in ("b.txt", "folder", "other/"):
-        assert translate("a.txt", "--output", output) == (0, b"", "")
+        assert translate("a.txt", "--output", output)[:2] == (0, b"")
     for path in ("b.txt", "folder/a.txt", "other/a.txt"):
         assert (tmp_path / path).read_bytes() == b"TWO"
-    assert translate("a.txt") == (0, b"TWO", "")
+    code, out, err = translate("a.txt")
+    assert (code, out) == (0, b"TWO")
+    assert re.fullmatch(summary("files: 1, texts: 1, words: 1"), err)
 
 
-def test_a_broken_file_is_one_line_and_the_others_go_on(translate, tmp_path):
+def test_a_broken_file_is_one_line_and_the_others_go_on(translate, tmp_path, summary):
     (tmp_path / "a.txt").write_bytes(b"two\xff")
     (tmp_path / "c.txt").write_bytes(b"dogs")
     code, _, err = translate("a.txt", "b.txt", "c.txt", "--output", "out")
-    first, second, last = err.splitlines()
+    first, second, third, last = err.splitlines()
     assert code == 2
     assert first.startswith("keras-transformer: a.txt, line 1: expected UTF-8 text.")
     assert second == "keras-transformer: b.txt: no such file."
+    assert re.fullmatch(summary("files: 1, texts: 1, words: 1"), f"{third}\n")
     assert last == "keras-transformer: 2 of 3 files were not translated."
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["c.txt"]
 
 
 def test_a_file_of_an_unknown_kind_is_one_line_unless_the_kind_is_named(translate, tmp_path):
-    for name in ("a.po", "b.txt"):
+    for name in ("a.json", "b.txt"):
         (tmp_path / name).write_bytes(b"two")
-    for arguments in (["a.po"], ["a.po", "--output", "c"], ["a.po", "b.txt", "--output", "out"]):
+    one, two = ["a.json", "--output", "c"], ["a.json", "b.txt", "--output", "out"]
+    for arguments in (["a.json"], one, two):
         code, out, err = translate(*arguments)
         assert (code, out) == (2, b"")
-        assert err.startswith("keras-transformer: a.po: expected a name that ends with .txt, ")
+        assert err.startswith("keras-transformer: a.json: expected a name that ends with .txt, ")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.txt"]
-    assert translate("a.po", "--document-kind", "text") == (0, b"TWO", "")
+    assert translate("a.json", "--document-kind", "text")[:2] == (0, b"TWO")
 
 
-def test_a_file_without_words_is_copied_and_told(translate, tmp_path):
+@pytest.mark.parametrize("name", ["a.po", "A.XLF", "a.xliff"])
+def test_a_catalogue_of_messages_is_one_line_with_the_way_around(translate, tmp_path, name):
+    (tmp_path / name).write_bytes(b'msgid "two"')
+    code, out, err = translate(name, "--output", "b.txt")
+    assert (code, out, err.count("\n")) == (2, b"", 1)
+    page, heading = re.search(r"docs/(\S+\.md)#(\S+)", err).groups()
+    text = (pathlib.Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    headings = re.findall("^## (.*)", text, re.MULTILINE)
+    assert heading in {line.lower().replace(" ", "-") for line in headings}
+    assert not (tmp_path / "b.txt").exists()
+
+
+def test_a_file_without_words_is_copied_and_told(translate, tmp_path, summary):
     (tmp_path / "a.txt").write_bytes(b"12:30\n")
     code, out, err = translate("a.txt")
     assert (code, out) == (0, b"12:30\n")
-    assert err.startswith("keras-transformer: a.txt: nothing was found")
-    assert err.count("\n") == 1
+    warning, total = err.splitlines(keepends=True)
+    assert warning.startswith("keras-transformer: a.txt: nothing was found")
+    assert re.fullmatch(summary("files: 1, texts: 0, words: 0", warnings=1), total)
 
 
 def test_a_single_broken_file_is_one_line(translate):
@@ -159,12 +161,13 @@ def test_a_classifier_translates_no_documents(translate, tmp_path):
     )
 
 
-def test_a_bar_shows_the_files(translate, tmp_path):
+def test_a_bar_shows_the_files(translate, tmp_path, summary):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_bytes(b"two\n" * 3)
     err = translate("a.txt", "b.txt", "--output", "out", "--progress")[2]
     assert "1 of 2 files" in err and "2 of 2 files" in err and "100%" in err
-    assert translate("a.txt", "b.txt", "--output", "out", "--no-progress")[2] == ""
+    err = translate("a.txt", "b.txt", "--output", "out", "--no-progress")[2]
+    assert re.fullmatch(summary("files: 2, texts: 6, words: 6"), err)
 
 
 def test_help_names_all_kinds(capsys):

@@ -193,6 +193,11 @@ class TextsInSteps:
             )
         return translation.text
 
+    @property
+    def states(self) -> Sequence[Any]:
+        """What the first step keeps of each text that it has made; nothing without steps."""
+        return self._passed[0].states if self._passed else ()
+
     def chunks(self, size: int) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
         """Yields at most `size` texts at a time, with their options, for `Engine.translate`."""
         for start in range(0, len(self.texts), size):

@@ -44,6 +44,18 @@ class Document:
         """Returns whether anything was found to translate."""
         return any(map(has_letters, self.texts))
 
+    def pairs(
+        self, translations: "Sequence[Translation]", states: Sequence[Any]
+    ) -> list[tuple[str, str]]:
+        """Returns each text and its translation as people read them, after `written`.
+
+        Args:
+            translations: Translations of `texts`.
+            states: `TextsInSteps.states` of `texts`.
+        """
+        translated = (translation.text for translation in translations)
+        return list(zip(self.texts, translated, strict=True))
+
     def written(self, translations: "Sequence[Translation]") -> str:
         """Returns the document with the translations of `texts`."""
         raise NotImplementedError

@@ -1,9 +1,10 @@
 """Pages in HTML: a page is one text, whose tags the step `markup` keeps."""
 
+import html
 import re
 
 from keras_transformer.extras.documents.document import Document, Settings, replaced
-from keras_transformer.text.elements import find_tags, language_of, scan_tags
+from keras_transformer.text.elements import find_tags, language_of, plain_text, scan_tags
 from keras_transformer.text.language_codes import primary_language, writing_direction
 
 _READ_FOR_CHARSET = 4096  # bytes; browsers read 1024
@@ -27,6 +28,14 @@ class HtmlPage(Document):
     def has_words(self, translations):
         return translations[0].text != self.texts[0]  # Tags and scripts have letters, too.
 
+    def pairs(self, translations, states):
+        (page,) = translations
+        parts = page.parts if len(states) > 1 else [page]
+        return [
+            (_source_of(block), _translation_of(block, part.text))
+            for block, part in zip(states, parts, strict=True)
+        ]
+
     def written(self, translations):
         (translation,) = translations
         return _in_language(translation.text, self._source, self._target)
@@ -46,6 +55,22 @@ def declared_encoding(content: bytes) -> str | None:
             if value:
                 return value
     return None
+
+
+def _source_of(block):
+    """Returns what a person reads of a block, a `Protected`."""
+    pieces, position = [], 0
+    for part in block.source_parts:
+        pieces += [html.escape(block.text[position : part.start]), part.literal]
+        position = part.stop
+    return plain_text("".join([*pieces, html.escape(block.text[position:])]))
+
+
+def _translation_of(block, text):
+    """Returns the same of a block's translation, which has the markup around the block."""
+    if block.value is not None:  # It is written into a tag of a later block.
+        text = block.value.text
+    return plain_text(text[len(block.before) : len(text) - len(block.after)])
 
 
 def _in_language(text, source, target):

@@ -45,6 +45,9 @@ class Markdown(Document):
         self._marked = MarkedTexts([one.source for one in self._passages], settings.fallback_step)
         self.texts, self.forced_options = self._marked.texts, self._marked.forced_options
 
+    def pairs(self, translations, states):
+        return [(one.title(False, " "), one.title(True, " ")) for one in self._passages]
+
     def written(self, translations):
         restored = self._marked.restored(translations)
         accepted = [one.accepts(text) for one, text in zip(self._passages, restored, strict=True)]

@@ -93,10 +93,17 @@ class Passage:
             return "".join(content for _, content in self._new)
         return self._content.text
 
-    def title(self, is_new: bool) -> str:
-        """Returns the text that readers see, of the translation or of the source."""
+    def title(self, is_new: bool, line_end: str = "") -> str:
+        """Returns the text that readers see, of the translation or of the source.
+
+        `line_end` is what ends each line except the last.
+        """
         parts = [part for part, _ in self._new] if is_new and self._new else self._parts
-        return "".join(part if isinstance(part, str) else self._shown(part) for part in parts)
+        shown = dict.fromkeys(("line", "break"), line_end)
+        return "".join(
+            part if isinstance(part, str) else shown.get(part.kind, self._shown(part))
+            for part in parts
+        )
 
     def written(self, names: Mapping[str, str]) -> str:
         """Returns what replaces `place`: the translation, or the source with new images.

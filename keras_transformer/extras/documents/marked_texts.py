@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.engine.steps.step import TextStep
+from keras_transformer.text.elements import plain_text
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translation import Translation
@@ -23,7 +24,7 @@ class MarkedTexts:
     """
 
     def __init__(self, sources: Sequence[str], step: TextStep | None):
-        self._step = step
+        self._sources, self._step = sources, step
         self._rows = [[(text, None)] if step is None else step.before(text) for text in sources]
         self.texts = [text for rows in self._rows for text, _ in rows]
         self.forced_options: dict[str, Any] = {"markup": "html" if step is None else None}
@@ -40,3 +41,11 @@ class MarkedTexts:
                 ]
             results.append("".join(translation.text for translation, _ in pairs))
         return results
+
+    def pairs(self, translations: "Sequence[Translation]") -> list[tuple[str, str]]:
+        """Returns each source and its translation without tags."""
+        restored = self.restored(translations)
+        return [
+            (plain_text(source), plain_text(text))
+            for source, text in zip(self._sources, restored, strict=True)
+        ]

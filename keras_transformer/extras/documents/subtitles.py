@@ -83,6 +83,9 @@ class Subtitles(Document):
         if settings.fallback_step is None:
             self.forced_options["alignment"] = True
 
+    def pairs(self, translations, states):
+        return self._texts.pairs(translations)
+
     def written(self, translations):
         restored = self._texts.restored(translations)
         aligned = translations if self.forced_options.get("alignment") else [None] * len(restored)

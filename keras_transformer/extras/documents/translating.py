@@ -17,8 +17,9 @@ from keras_transformer.extras.documents.html import HtmlPage, declared_encoding
 from keras_transformer.extras.documents.markdown import Markdown
 from keras_transformer.extras.documents.plain_text import PlainText
 from keras_transformer.extras.documents.subtitles import Subtitles
-from keras_transformer.text.languages import language_code
+from keras_transformer.text.languages import codes_of_sides
 from keras_transformer.text.per_text import LANGUAGE_OPTIONS
+from keras_transformer.text.sentences import has_letters
 
 if TYPE_CHECKING:
     from keras_transformer.engine.translation import Translation
@@ -51,6 +52,8 @@ KINDS = {
 """Kinds of documents by their names."""
 
 
+_GUIDE = "docs/howto/translate_documents.md"
+_CATALOGUES = (".po", ".xlf", ".xliff")
 _OFFICE = (".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub")
 
 
@@ -68,6 +71,9 @@ def kind_of(path: str | os.PathLike) -> str:
     if name.lower().endswith(_OFFICE):
         rule = "documents of office programs, PDF files and e-books cannot be read"
         raise InputError(f"{name}: {rule}. Save it as HTML first.")
+    if name.lower().endswith(_CATALOGUES):
+        rule = "catalogues of messages (PO, XLIFF) cannot be read as documents"
+        raise InputError(f"{name}: {rule}. {_GUIDE}#messages-of-programs has a short program.")
     known = ", ".join(suffix for row in KINDS.values() for suffix in row.suffixes)
     rule = f"expected a name that ends with {known}"
     raise InputError(f"{name}: {rule}; or name the kind with --document-kind, such as text.")
@@ -86,6 +92,7 @@ def translate_document(
     wrapped: bool = False,
     check_count: Callable[[int], None] = lambda count: None,
     advance: Callable[[float], None] = lambda share: None,
+    take_pairs: Callable[[list[tuple[str, str]]], None] | None = None,
     **options: Any,
 ) -> bytes:
     """Translates a document; all except its text stays as it is.
@@ -104,6 +111,8 @@ def translate_document(
             translated. An error that it raises ends the translation.
         advance: Function that is called with the share of the document that was translated since
             its last call.
+        take_pairs: Function that is called with the texts that have letters, each with its
+            translation, as people read them: without tags and marks.
         **options: Options of `Translator.translate` with one value for all texts.
 
     Returns:
@@ -123,7 +132,7 @@ def translate_document(
     text, encoding = decode(content, name, kind.declared_encoding)
     settings = Settings(
         name,
-        *_languages(translator.engine, *map(options.get, LANGUAGE_OPTIONS)),
+        *codes_of_sides(translator.engine.languages, *map(options.get, LANGUAGE_OPTIONS)),
         wrapped,
         _fallback_step(translator, options) if kind.has_marks else None,
     )
@@ -143,7 +152,11 @@ def translate_document(
     if not document.has_words(translations):
         message = f"{name}: nothing was found to translate; the document stays as it is"
         warnings.warn(message, stacklevel=2)
-    return encoding.encode(document.written(translations))
+    written = encoding.encode(document.written(translations))
+    if take_pairs is not None:
+        pairs = document.pairs(translations, prepared.states)
+        take_pairs([pair for pair in pairs if has_letters(pair[0])])
+    return written
 
 
 def translate_file(
@@ -208,14 +221,6 @@ def read_document(path: str | os.PathLike) -> bytes:
         raise InputError(f"{name}: expected a file. Received: a directory.") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror}.") from None
-
-
-def _languages(engine, source, target):
-    """Returns the codes of the source's and of the target's language, None where it is unknown."""
-    names = source, target
-    if engine.languages is not None:
-        names = engine.languages.known_codes(source, target)
-    return [None if name is None else language_code(name) for name in names]
 
 
 def _fallback_step(translator, options):

@@ -17,7 +17,7 @@ import regex
 
 from keras_transformer.engine.steps.step import Markup
 from keras_transformer.extras.markup.token_positions import positions_before
-from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags
+from keras_transformer.text.elements import SEPARATORS, MarkupTag, find_tags, unescape
 from keras_transformer.text.patterns import CLOSING_MARK, ITEM, ITEM_OR_NUMBER, LETTER
 from keras_transformer.text.sentences import has_letters
 from keras_transformer.text.symbols import PLACEHOLDER, Placeholders, symbol
@@ -34,7 +34,6 @@ _SPACE = r"(?:[\s\x1c-\x1f]|&(?:nbsp|#160|#[xX][aA]0);)"
 _SPACES, _SPACES_AT_END = regex.compile(rf"{_SPACE}*+"), regex.compile(rf"(?r){_SPACE}*+")
 _WORD = re.compile(r"\w")
 _HTML_SPACES = re.compile(r"[ \t\n\f\r]+")
-_LONG_REFERENCE = regex.compile(r"(&#[xX])([0-9a-fA-F]{9,})|(&#)([0-9]{9,})")
 
 
 @dataclasses.dataclass(slots=True)
@@ -299,12 +298,6 @@ def _stripped(source, start, stop):
     return start, _SPACES_AT_END.match(source, start, stop).start()
 
 
-def _shortened(match):
-    """Returns a reference of few digits: Python converts no number of more than 4,300 digits."""
-    beginning, digits = (group for group in match.groups() if group is not None)
-    return beginning + (digits.lstrip("0")[:9] or "0")
-
-
 class _Writer:
     """Separates one text into words and a tree of spans."""
 
@@ -356,8 +349,8 @@ class _Writer:
 
     def passage(self, text: str) -> None:
         """Adds text with its items; first replaces character references, which could hide items."""
-        if self._is_html and "&" in text:
-            text = html.unescape(_LONG_REFERENCE.sub(_shortened, text))
+        if self._is_html:
+            text = unescape(text)
         position = 0
         for match in self._pattern.finditer(text):
             self.words(text[position : match.start()])

@@ -28,13 +28,16 @@ def test_the_ending_of_a_name_tells_the_kind(name, kind):
     assert kind in KINDS
 
 
-UNKNOWN = "a.po a.xliff a.json a.csv a.ass a.mdx a.txt.gz README html a.md/b .po".split()
+UNKNOWN = "a.json a.csv a.ass a.mdx a.txt.gz README html a.md/b .strings".split()
 OTHER_PROGRAMS = "a.docx A.ODT b.c.pdf".split()
+CATALOGUES = "a.po A.XLF b.xliff .po".split()
 
 
-@pytest.mark.parametrize("name", UNKNOWN + OTHER_PROGRAMS)
+@pytest.mark.parametrize("name", UNKNOWN + OTHER_PROGRAMS + CATALOGUES)
 def test_an_unknown_ending_is_refused_before_anything_is_read(name, tmp_path):
-    message = "Save it as HTML" if name in OTHER_PROGRAMS else r"ends with \.txt, .*; or name the"
+    message = r"ends with \.txt, .*; or name the"
+    message = "Save it as HTML" if name in OTHER_PROGRAMS else message
+    message = "#messages-of-programs" if name in CATALOGUES else message
     with pytest.raises(InputError, match=f"^{re.escape(name)}: .*{message}"):
         kind_of(name)
     with pytest.raises(InputError, match=message):
