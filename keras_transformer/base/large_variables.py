@@ -14,39 +14,34 @@ _BLOCK_NUMBERS = 1 << 22  # numbers
 _MIN_SPLIT = 1 << 28  # numbers, a gigabyte in float32, from which on a file has blocks
 _MOST = float(np.finfo("float16").max)
 _ALIGNMENT = 64  # bytes; TensorFlow copies other arrays
-_values_follow: contextvars.ContextVar = contextvars.ContextVar("values_follow", default=False)
-_last_use: contextvars.ContextVar = contextvars.ContextVar("last_use", default=False)
-
-
-def values_follow() -> contextlib.AbstractContextManager[None]:
-    """Lets layers that are built within make matrices of zeros, since values follow."""
-    return _true_within(_values_follow)
-
-
-def last_use() -> contextlib.AbstractContextManager[None]:
-    """Lets `free` take the weights of a model, which nobody will use after this context."""
-    return _true_within(_last_use)
+_zero_initialized: contextvars.ContextVar = contextvars.ContextVar(
+    "zero_initialized", default=False
+)
 
 
 @contextlib.contextmanager
-def _true_within(variable):
-    token = variable.set(True)
+def zero_initialized() -> Iterator[None]:
+    """Lets layers that are built within this context begin with zeros, for values that follow.
+
+    It is no argument, because Keras makes the layers of a file by `from_config`, whose arguments
+    are those of the file: an argument would be saved, and hold for a later training.
+    """
+    token = _zero_initialized.set(True)
     try:
         yield
     finally:
-        variable.reset(token)
+        _zero_initialized.reset(token)
 
 
-def free(model: keras.Model) -> None:
-    """Frees the weights of a model, if this is its `last_use`; their values become zeros."""
-    if _last_use.get():
-        for variable in model.variables:
-            variable.assign(zeros_without_memory(tuple(variable.shape), variable.dtype))
+def release_weights(model: keras.Model) -> None:
+    """Frees the memory of a model's weights, whose values become zeros."""
+    for variable in model.variables:
+        variable.assign(zeros_without_memory(tuple(variable.shape), variable.dtype))
 
 
 def initializer_of(initializer: Any) -> Any:
-    """Returns the initializer of a matrix: if values follow, zeros that take no memory."""
-    return zeros_without_memory if _values_follow.get() else initializer
+    """Returns the initializer of a matrix: within `zero_initialized`, zeros without memory."""
+    return zeros_without_memory if _zero_initialized.get() else initializer
 
 
 def zeros_without_memory(shape: Sequence[int], dtype: str | None = None) -> Any:

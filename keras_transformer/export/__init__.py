@@ -81,7 +81,6 @@ def export_run(
     folder = RunFolder.existing(run)
     folder.check_memory(f"the export as {format}", copies=1.5)  # with a search's memory
     # After that, because they import TensorFlow.
-    from keras_transformer.base.large_variables import last_use
     from keras_transformer.engine.opening import engine_of_run
     from keras_transformer.export.exporter import log_step
 
@@ -107,8 +106,9 @@ def export_run(
             )
     about = folder.described_origin(), folder.training_summary()
     options = {**search_options, **options}
-    with last_use():
-        return exporter.export(engine, output, texts, overwrite, *about, **options)
+    return exporter.export(
+        engine, output, texts, overwrite, *about, disposable_weights=True, **options
+    )
 
 
 def _lacking_options(exporter, defaults, names):

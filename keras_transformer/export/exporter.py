@@ -133,9 +133,16 @@ class Exporter(abc.ABC):
 
     @abc.abstractmethod
     def verify(
-        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: Any,
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
         """Compares the folder with the trained model's engine; raises `VerificationError`.
+
+        `disposable_weights` says whether the weights of the trained model may be released.
 
         Returns:
             The content of `verification.json`; `texts` and `equal` are the number of texts that
@@ -173,6 +180,7 @@ class Exporter(abc.ABC):
         overwrite: bool = False,
         origin: str = "",
         training: Mapping[str, Any] | None = None,
+        disposable_weights: bool = False,
         **options: Any,
     ) -> ExportReport:
         """Writes a verified folder, or nothing. The folder gets its name when it is complete.
@@ -185,6 +193,8 @@ class Exporter(abc.ABC):
             overwrite: Whether an earlier export of that name is replaced.
             origin: Where an imported model comes from, for the README; empty for other models.
             training: Fields of the manifest about the training, for a model card.
+            disposable_weights: Whether nobody uses the model after the export, so that the
+                verification may release its weights.
             **options: Fields of the class `options`.
 
         Raises:
@@ -221,7 +231,9 @@ class Exporter(abc.ABC):
             if is_large(engine.model):  # Graphs and specifications hold weights in circles.
                 gc.collect()
                 give_back()
-            verification = self.verify(engine, folder, manifest, verification_texts)
+            verification = self.verify(
+                engine, folder, manifest, verification_texts, disposable_weights
+            )
             _write_json(folder / "verification.json", verification)
             seconds = time.perf_counter() - start
         return ExportReport(os.fspath(output), manifest, verification, seconds)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.base.errors import VerificationError
-from keras_transformer.base.large_variables import free
+from keras_transformer.base.large_variables import release_weights
 from keras_transformer.base.memory import give_back, is_large
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import bucket, length_buckets
@@ -74,6 +74,7 @@ def verify(
     engine: Engine,
     texts: Sequence[str] | None,
     tolerance: Tolerance,
+    disposable_weights: bool = False,
     read: Callable[[Any], Iterable[Translation]] = list,
     only_trained: Mapping[str, Any] | None = None,
     **options: Any,
@@ -85,6 +86,7 @@ def verify(
         engine: Engine of the trained model.
         texts: Source sentences to choose from; `SENTENCES` by default.
         tolerance: Limits of the differences.
+        disposable_weights: Whether a large model's weights may be released after its translations.
         read: Converts the program's answer to translations.
         only_trained: Options that only the trained model's `translate` takes.
         **options: Options of `translate`.
@@ -106,7 +108,8 @@ def verify(
         trained_options = options | (only_trained or {})
         expected = _interruptible(_trained_translations, engine, sample, **trained_options)
     if has_large_model:
-        free(engine.model)
+        if disposable_weights:
+            release_weights(engine.model)
         give_back()
         child.send(texts=sample, **options)
     return compare(sample, expected, list(read(child.receive())), tolerance)

@@ -38,10 +38,10 @@ def load_model(path: str | os.PathLike, compile: bool):
     check_file(path)  # Before Keras, which takes seconds.
     import keras
 
-    from keras_transformer.base.large_variables import values_follow
+    from keras_transformer.base.large_variables import zero_initialized
     from keras_transformer.models import KINDS
 
-    with reading_errors(path, "a Keras model"), _in_place(path) as model_path, values_follow():
+    with reading_errors(path, "a Keras model"), _in_place(path) as model_path, zero_initialized():
         model = keras.saving.load_model(model_path, compile=compile, safe_mode=True)
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())

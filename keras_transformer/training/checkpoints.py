@@ -11,7 +11,7 @@ import keras
 
 from keras_transformer.base.errors import InputError, print_lines
 from keras_transformer.base.files import rename_durably, replaced_file, write_whole
-from keras_transformer.base.large_variables import assign_each, values_follow
+from keras_transformer.base.large_variables import assign_each, zero_initialized
 from keras_transformer.runs.history import averaged_epochs, best_row
 from keras_transformer.runs.model_file import load_model, save_model
 from keras_transformer.runs.run_folder import RunFolder
@@ -33,7 +33,7 @@ def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
 
     LoRA's matrices are merged into the weights.
     """
-    with values_follow():
+    with zero_initialized():
         copy = type(model).from_config(model.get_config())
     assign_each(copy.weights, merged_weights(model))
     save_model(copy, path)

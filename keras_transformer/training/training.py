@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_transformer.base.errors import check_folder, print_lines
-from keras_transformer.base.large_variables import assign_each, values_follow
+from keras_transformer.base.large_variables import assign_each, zero_initialized
 from keras_transformer.engine import Engine
 from keras_transformer.engine.device import DevicePlan, device_plan, warn_of_wrong_sums
 from keras_transformer.engine.scores import bleu_and_chrf, meaningless_bleu, tokenizer_of
@@ -152,7 +152,7 @@ class Training:
                 for one in (start_model.config, config)
             )
             check_equal(origin, *(named("model", values) for values in fields))
-        with contextlib.nullcontext() if start_model is None else values_follow():
+        with contextlib.nullcontext() if start_model is None else zero_initialized():
             model = model_of(config, dtype=recipe.training.dtype_policy)
         compile_model(model, recipe.training)
         if start_model is not None:

@@ -35,7 +35,7 @@ class ToyExporter(Exporter):
         np.savez(folder / "weights.npz", *engine.model.get_weights())
         return {"beam_size": options["beam_size"]}
 
-    def verify(self, engine, folder, manifest, texts):
+    def verify(self, engine, folder, manifest, texts, disposable_weights=False):
         return {"texts": 7, "equal": 7}
 """
 
@@ -104,7 +104,7 @@ class ToyExporter(Exporter):
         engine.model.save(folder / "toy.keras")
         return {**options, **write_tokenizers(engine, folder)}
 
-    def verify(self, engine, folder, manifest, texts):
+    def verify(self, engine, folder, manifest, texts, disposable_weights=False):
         options = exported_search_options(manifest)
         with engine_process(folder, hidden=HIDDEN) as child:
             return verify(child, engine, texts, TOLERANCES["none"], **options)

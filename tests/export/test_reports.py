@@ -157,7 +157,7 @@ def test_a_run_is_verified_with_its_samples_and_its_corpus_is_not_read(tmp_path,
     recipe = Recipe.from_dict(recipe_values(tmp_path / "missing"))
     run.create(recipe.to_dict(), (tokenizer, tokenizer), {})
     exporter = types.SimpleNamespace(
-        export=lambda _, output, texts, *__: verified_with.append(texts)
+        export=lambda _, output, texts, *__, **options: verified_with.append(texts)
     )
     monkeypatch.setattr(opening, "engine_of_run", lambda folder, plan: FakeEngine(labels=["a"]))
     monkeypatch.setattr(export, "exporter_of", lambda format: exporter)

@@ -275,8 +275,12 @@ def test_a_large_model_has_fewer_texts_and_small_batches_and_is_freed_before_its
 
     monkeypatch.setattr(verification, "ModelEngine", Trained)
     monkeypatch.setattr(verification, "is_large", lambda model: large)
-    monkeypatch.setattr(verification, "free", lambda model: events.append(("freed",)))
-    report = verification.verify(Child(), Trained(), None, TOLERANCES["none"])
+    monkeypatch.setattr(verification, "release_weights", lambda model: events.append(("freed",)))
+    tolerance = TOLERANCES["none"]
+    report = verification.verify(Child(), Trained(), None, tolerance, disposable_weights=True)
     trained, sent = ("trained", texts, rows), ("sent", texts)
     assert events == ([trained, ("freed",), sent] if large else [sent, trained])
     assert report["texts"] == report["equal"] == texts
+    events.clear()
+    verification.verify(Child(), Trained(), None, tolerance)
+    assert events == ([trained, sent] if large else [sent, trained])

@@ -1,6 +1,5 @@
 """TokenEmbedding: scaled rows of a table one way, its transpose the other way."""
 
-import contextlib
 import math
 import sys
 
@@ -227,17 +226,11 @@ def test_fewer_or_more_values_than_variables_are_refused(count):
         large_variables.assign_each(layer.weights, [table, np.zeros(VOCABULARY), table][:count])
 
 
-@pytest.mark.parametrize("is_last", [False, True])
-def test_weights_are_freed_only_at_their_last_use(is_last):
+def test_released_weights_are_zeros():
     layer, table = built()
     layer.trainable = False  # With LoRA most weights are frozen.
-    with large_variables.last_use() if is_last else contextlib.nullcontext():
-        large_variables.free(layer)
-    np.testing.assert_array_equal(
-        float64(layer.embeddings), np.zeros_like(table) if is_last else table
-    )
-    large_variables.free(layer)  # The use has ended.
-    assert np.any(float64(layer.embeddings)) != is_last
+    large_variables.release_weights(layer)
+    np.testing.assert_array_equal(float64(layer.embeddings), np.zeros_like(table))
 
 
 def test_an_initializer_gives_the_values_that_it_gives_keras():

@@ -1,10 +1,10 @@
-"""Initial values of layers with a matrix, which are not drawn where others follow."""
+"""Initial values of layers with a matrix, which are zeros where others follow."""
 
 import numpy as np
 import pytest
 from reference import float64
 
-from keras_transformer.base.large_variables import values_follow
+from keras_transformer.base.large_variables import zero_initialized
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.projection import Dense, Projection
 
@@ -27,9 +27,9 @@ def is_drawn(layer):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_where_values_follow_a_matrix_is_not_drawn(name):
+def test_a_zero_initialized_matrix_is_not_drawn(name):
     argument = "embeddings_initializer" if name == "embedding" else "kernel_initializer"
-    with values_follow():
+    with zero_initialized():
         layer, chosen = built(name), built(name, **{argument: "ones"})
         assert not is_drawn(layer) and not is_drawn(chosen)
     np.testing.assert_array_equal(float64(built(name, **{argument: "ones"}).weights[0]), 1.0)
@@ -39,10 +39,10 @@ def test_where_values_follow_a_matrix_is_not_drawn(name):
     assert is_drawn(again)
 
 
-def test_values_follow_until_the_outermost_context_ends():
+def test_matrices_are_zero_initialized_until_the_outermost_context_ends():
     """A context within another, as where a model is loaded while another one is made."""
-    with values_follow():
-        with values_follow():
+    with zero_initialized():
+        with zero_initialized():
             layers = [built("dense")]
         layers.append(built("dense"))
     layers.append(built("dense"))
@@ -52,7 +52,7 @@ def test_values_follow_until_the_outermost_context_ends():
 @pytest.mark.parametrize("name", ["dense", "projection"])
 def test_matrices_of_lora_are_drawn(name):
     """Files have the merged kernels: these values do not follow."""
-    with values_follow():
+    with zero_initialized():
         layer = built(name)
     layer.enable_lora(2)
     assert np.any(float64(layer.lora_kernel_a)) and not np.any(float64(layer.lora_kernel_b))

@@ -76,9 +76,14 @@ class LiteRTExporter(Exporter):
         }
 
     def verify(
-        self, engine: ModelEngine, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: ModelEngine,
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
-        return verify_litert(folder, engine, manifest, texts)
+        return verify_litert(folder, engine, manifest, texts, disposable_weights)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         example = example_of(manifest)
@@ -245,10 +250,14 @@ def described_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def verify_litert(
-    folder: Path, engine: ModelEngine, manifest: dict, texts: Sequence[str] | None
+    folder: Path,
+    engine: ModelEngine,
+    manifest: dict,
+    texts: Sequence[str] | None,
+    disposable_weights: bool,
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
     options = {**exported_search_options(manifest), "alignment": True}
     with engine_process(folder) as child:
         engine, tolerance = with_limits(engine, manifest), TOLERANCES[manifest["quantize"]]
-        return verify(child, engine, texts, tolerance, **options)
+        return verify(child, engine, texts, tolerance, disposable_weights, **options)

@@ -68,7 +68,12 @@ class SavedModelExporter(Exporter):
         return {**search_options, **chunk_fields, **signature_fields}
 
     def verify(
-        self, engine: TrainedEngine, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: TrainedEngine,
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
         dtype = engine.model.compute_dtype
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
@@ -77,7 +82,7 @@ class SavedModelExporter(Exporter):
             options = exported_search_options(manifest)
             options["alignment"] = "align" in manifest["signatures"]
         with engine_process(folder, KERAS) as child:
-            return verify(child, engine, texts, tolerance, **options)
+            return verify(child, engine, texts, tolerance, disposable_weights, **options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         signatures, shapes = manifest["signatures"], manifest["shapes"]

@@ -108,7 +108,12 @@ class ArgosExporter(CTranslate2Exporter):
         return {**options, **fields, "metadata": metadata}
 
     def verify(
-        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: "ModelEngine",
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
         longest = min(_MAX_DECODING_LENGTH, engine.max_target_length)
         limits = {
@@ -130,6 +135,7 @@ class ArgosExporter(CTranslate2Exporter):
                     engine,
                     texts,
                     tolerance,
+                    disposable_weights,
                     _translations,
                     only_trained=trained,
                     **search_options,

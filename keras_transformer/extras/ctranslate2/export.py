@@ -127,12 +127,19 @@ class CTranslate2Exporter(Exporter):
         }
 
     def verify(
-        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: "ModelEngine",
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
         options = exported_search_options(manifest)
         with engine_process(folder) as child:
             tolerance = self.tolerances[manifest["quantize"]]
-            return verify(child, engine, texts, tolerance, alignment=True, **options)
+            return verify(
+                child, engine, texts, tolerance, disposable_weights, alignment=True, **options
+            )
 
 
 def write_vocabulary_map(engine: "ModelEngine", path: Path) -> None:

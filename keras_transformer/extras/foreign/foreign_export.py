@@ -97,11 +97,23 @@ class ForeignExporter(Exporter):
         return ""
 
     def verify(
-        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: "ModelEngine",
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
         tolerance = TOLERANCES["none" if engine.model.compute_dtype == "float32" else "bfloat16"]
         if advice := self.difference(engine):
             score = max(tolerance.score, _LOST_SHARE)
             tolerance = dataclasses.replace(tolerance, score=score, advice=advice)
         with imported_process(folder, engine.max_source_length, engine.max_target_length) as child:
-            return verify(child, engine, texts, tolerance, **exported_search_options(manifest))
+            return verify(
+                child,
+                engine,
+                texts,
+                tolerance,
+                disposable_weights,
+                **exported_search_options(manifest),
+            )

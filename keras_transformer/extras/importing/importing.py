@@ -200,12 +200,12 @@ def _import(local: LocalModel, sentencepiece, dtype: str | None = "float32"):
     size = foreign_model.tensors.count * (4 if dtype == "float32" else 2)
     check_memory(size, f"{local.name}: the import")
     import_keras()
-    from keras_transformer.base.large_variables import values_follow
+    from keras_transformer.base.large_variables import zero_initialized
     from keras_transformer.layers.half_precision import HalfPrecisionWeights
     from keras_transformer.models import Transformer
 
     policy = dtype if dtype == "float32" else HalfPrecisionWeights(dtype)
-    with values_follow():
+    with zero_initialized():
         model = Transformer(TransformerConfig(**fields), dtype=policy)
     print_lines(f"{local.name}: {model.count_params():,} parameters")
     fill(model, foreign_model.tensors, foreign_model.vocabularies)

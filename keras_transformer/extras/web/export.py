@@ -100,9 +100,14 @@ class WebExporter(Exporter):
         }
 
     def verify(
-        self, engine: "ModelEngine", folder: Path, manifest: dict, texts: Sequence[str] | None
+        self,
+        engine: "ModelEngine",
+        folder: Path,
+        manifest: dict,
+        texts: Sequence[str] | None,
+        disposable_weights: bool = False,
     ) -> dict[str, Any]:
-        return verify_litert(folder, engine, manifest, texts)
+        return verify_litert(folder, engine, manifest, texts, disposable_weights)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         files = sorted(manifest["files"].items(), key=lambda entry: -entry[1]["bytes"])
