@@ -67,7 +67,7 @@ decoding/test_beam.py::test_two_beams_find_what_one_passes_by
 decoding/test_selection.py::test_rows_of_each_sentence_are_its_own
 engine/unit/test_scheduler.py::test_batches_that_are_decoded_at_once_change_nothing
 training/unit/test_optimizer.py::test_averages_take_the_place_of_weights_and_give_it_back_bit_for_bit
-training/test_recipe.py::test_null_removes_a_key_of_the_recipe
+training/test_recipe.py::test_null_removes_a_key_that_cannot_be_null
 training/test_recipe.py::test_the_shipped_recipes_are_recipes_with_the_learning_rates_of_their_models
 """.split()
 # Each tree has a process of its own, a fork of one that has loaded the slow libraries. `tested` is

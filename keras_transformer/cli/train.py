@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from typing import Any
 
 from keras_transformer.base.errors import InputError
 from keras_transformer.base.imports import import_keras
@@ -35,7 +34,8 @@ def _add_train_options(command):
         action="append",
         default=[],
         metavar="section.key=value",
-        help="replace a value of the recipe, or remove it with null; may be given more than once",
+        help="replace a value of the recipe; null: none, or else the default; may be given more "
+        "than once",
     )
     command.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     command.add_argument(
@@ -116,17 +116,14 @@ def _train(options):
 def _expect_origin(options):
     """Prepares for the weights of `training.start_from`, before TensorFlow is imported."""
     from keras_transformer.runs.run_folder import RunFolder
-    from keras_transformer.runs.sections import read_sections
+    from keras_transformer.runs.sections import read_sections, section_of, set_value
 
-    section: Any = read_sections(options.recipe).get("training")
-    training = dict(section) if isinstance(section, dict) else {}
-    training |= dict(
-        setting.removeprefix("training.").split("=", 1)
-        for setting in options.set
-        if setting.startswith("training.") and "=" in setting
-    )
+    sections = read_sections(options.recipe)
+    for override in options.set:
+        set_value(sections, override)
+    training = section_of(sections, "training", options.recipe)
     if isinstance(origin := training.get("start_from"), str):  # `Recipe` refuses other types.
-        copies = _FULL_COPIES if training.get("lora_rank") in (None, "null") else _LORA_COPIES
+        copies = _FULL_COPIES if training.get("lora_rank") is None else _LORA_COPIES
         RunFolder(expanded_path(origin)).check_memory("training that starts from it", copies)
 
 

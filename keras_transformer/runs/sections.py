@@ -108,6 +108,31 @@ def sections_of(text: str, path: str | os.PathLike) -> dict[str, Any]:
     return values
 
 
+def set_value(sections: dict[str, Any], override: str) -> tuple[str, ...] | None:
+    """Sets the value of `section.key=value`, with a value in YAML, in the sections of a recipe.
+
+    Returns:
+        The parts of a key whose value is the word `null`, otherwise None: `~` may mean a folder.
+
+    Raises:
+        InputError: The text is no override.
+    """
+    key, equals, text = override.partition("=")
+    parts = tuple(key.strip().split("."))
+    if not equals or not all(parts):
+        raise InputError(f"--set must be section.key=value. Received: {override!r}.")
+    value = parse_yaml(text, f"--set {key}={received(text)}")
+    *path, name = parts
+    for part in path:
+        if sections.get(part) is None:
+            sections[part] = {}
+        sections = sections[part]
+        if not isinstance(sections, dict):
+            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
+    sections[name] = value
+    return parts if text.strip() == "null" else None
+
+
 def section_of(sections: dict[str, Any], name: str, where: object) -> dict[str, Any]:
     """Returns a section of a file's sections, empty if it is missing or null."""
     section = sections.get(name) or {}

@@ -21,7 +21,12 @@ from keras_transformer.base.reading import expanded_path
 from keras_transformer.decoding.search_options import without_excluded
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.runs.run_folder import RunFolder
-from keras_transformer.runs.sections import DecodingSection, parse_yaml, read_sections, section_of
+from keras_transformer.runs.sections import (
+    DecodingSection,
+    read_sections,
+    section_of,
+    set_value,
+)
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.text.tags import check_new_tag
 from keras_transformer.training.recipe_sections import (
@@ -116,8 +121,8 @@ class Recipe:
 
         Args:
             path: Path of the recipe.
-            overrides: Texts `section.key=value`, with values in YAML. `null` removes the key, so
-                that its default holds.
+            overrides: Texts `section.key=value`, with values in YAML. `null` removes a key that
+                cannot be null, so that its default holds.
             resumed: Run folder that the recipe resumes. If it has a recipe, the run of
                 `training.start_from` is not read.
 
@@ -125,9 +130,9 @@ class Recipe:
             InputError: The file cannot be read, or is not a recipe.
         """
         values = read_sections(path)
-        removed_keys = [_override(values, override) for override in overrides]
+        null_keys = [set_value(values, override) for override in overrides]
         values = sections_of_start(values, path, resumed)
-        for parts in filter(None, removed_keys):
+        for parts in filter(None, null_keys):
             _remove_null(values, parts)
         try:
             return cls.from_dict(values, where=str(path))
@@ -402,27 +407,6 @@ def sections_of_start(values, where, resumed=None, must_exist=True):
     return {**values, **sections}
 
 
-def _override(values, override):
-    """Sets the value of `section.key=value` in the sections.
-
-    Returns the parts of a key that `null` removes, otherwise None.
-    """
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise InputError(f"--set must be section.key=value. Received: {override!r}.")
-    value = parse_yaml(text, f"--set {key}={received(text)}")
-    for part in parts[:-1]:
-        if values.get(part) is None:
-            values[part] = {}
-        values = values[part]
-        if not isinstance(values, dict):
-            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
-    is_known = parts[-1] in values or parts[-1] in options_of(Recipe, ".".join(parts[:-1]))
-    values[parts[-1]] = value
-    return parts if is_known and text.strip() == "null" else None  # `~` may mean a folder.
-
-
 def _is_about(message, key):
     """Returns whether a message is about the value of `section.key`, or does not know a part."""
     parts, beginnings = key.split("."), [f"`{key}` must "]
@@ -433,9 +417,18 @@ def _is_about(message, key):
 
 
 def _remove_null(sections, parts):
-    """Removes a key from the sections unless a later override has given it a value."""
-    *path, key = parts
-    for name in path:
-        sections = sections.get(name) if isinstance(sections, dict) else None
-    if isinstance(sections, dict) and sections.get(key, ...) is None:
-        del sections[key]
+    """Removes a key whose value is null, so that its default holds, if null is no value of it.
+
+    An unknown key stays, which is an error.
+    """
+    *path, name = parts
+    schemas = options_of(Recipe, ".".join(path))
+    keys = {key for kind in CONFIGURATIONS for key in model_keys(kind)}
+    is_known = name in (keys if path == ["model"] else schemas)
+    may_be_null = {"type": "null"} in schemas.get(name, {}).get("anyOf", ())
+    for part in path:
+        sections = sections.get(part) if isinstance(sections, dict) else None
+    # A later override may have given it a value.
+    is_null = isinstance(sections, dict) and sections.get(name, ...) is None
+    if is_null and is_known and not may_be_null:
+        del sections[name]

@@ -80,11 +80,12 @@ def test_a_warmup_is_a_tenth_of_the_steps_and_a_training_from_a_run_has_a_low_ra
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_null_removes_a_key_of_the_recipe(tmp_path, order):
+def test_null_removes_a_key_that_cannot_be_null(tmp_path, order):
     values = recipe_values(tmp_path)
     path = write_recipe(tmp_path / "r.yaml", values)
     removed = ["data.validation=null", "training.epochs=null", "model.dropout=null", "text=null"]
-    removed += ["decoding.beam_size=null", "data.noise=null"]  # The recipe does not have these.
+    # The recipe does not have these.
+    removed += ["decoding.beam_size=null", "data.noise=null", "model.positions=null"]
     recipe = Recipe.load(path, ["data.hold_out_every=20", *removed][::order])
     assert recipe.data.hold_out_every == 20
     assert {corpus.source for corpus in recipe.data.corpora("validation")} == {"train.en"}
@@ -97,6 +98,14 @@ def test_null_removes_a_key_of_the_recipe(tmp_path, order):
     recipe = Recipe.load(path, [*again, "training.epochs=null"])
     assert recipe.data.validation.source == "val.tsv"
     assert recipe.training.epochs == defaults.training.epochs
+
+
+def test_null_is_the_value_of_an_option_that_may_be_null_whatever_its_default(tmp_path):
+    path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
+    defaults = Recipe.from_dict({})
+    assert defaults.training.batch_tokens == 4096 and defaults.data.max_length_ratio == 4.0
+    recipe = Recipe.load(path, ["training.batch_tokens=null", "data.max_length_ratio=null"])
+    assert recipe.training.batch_tokens is None and recipe.data.max_length_ratio is None
 
 
 def test_a_recipe_has_the_values_of_the_run_that_it_starts_from(tmp_path, monkeypatch):
@@ -201,6 +210,7 @@ IMPOSSIBLE = [
     ("data.validation={}", "or set `data.hold_out_every: 50`"),
     ("data.hold_out_every=20", "two validation sets. Delete one of them; `--set data.valid"),
     ("data.valdation=null", "unknown key `valdation` in `data`. Did you mean `validation`?"),
+    ("model.num_head=null", "unknown key `num_head` in `model`. Did you mean `num_heads`?"),
     ("data.folder=~", "`data.folder` must be text. Received: None"),
     ("training.epochs=", "`training.epochs` must be a positive integer. Received: None"),
     ("data.object=7", "unknown key `object` in `data`"),
