@@ -158,29 +158,47 @@ def draw_epoch(
         [np.zeros(0, np.uint8)],
         [np.zeros(0, bool)],
     )
-    ends = np.cumsum(shares)
     starts = np.cumsum([0, *sizes])
     for corpus, (start, size, rate) in enumerate(zip(starts[:-1], sizes, rates, strict=True)):
         of_corpus = buckets[start : start + size]
         for bucket in np.unique(of_corpus):
             members = (start + np.flatnonzero(of_corpus == bucket)).astype(index_type)
-            # A fraction, so that a sum over epochs is exact.
-            number = Fraction(rate).limit_denominator(_MAX_DENOMINATOR) * len(members)
-            count = math.ceil(number)
-            # Otherwise the first epochs would take no example of any small bucket.
-            phase = Fraction(np.random.default_rng((seed, corpus, int(bucket))).random())
-            begin, end = (math.floor(number * passes + phase) for passes in (epoch, epoch + 1))
-            for round_number in range(begin // len(members), -(-(begin + count) // len(members))):
-                rng = np.random.default_rng((seed, corpus, int(bucket), round_number))
-                first = round_number * len(members)
-                part = slice(max(begin - first, 0), begin + count - first)
-                places.append(rng.permutation(members)[part])
+            seed_of_bucket = seed, corpus, int(bucket)
+            begin, end, count = _range_of_epoch(len(members), rate, seed_of_bucket, epoch)
+            places.append(_in_rounds(members, begin, begin + count, seed_of_bucket))
             # The members are in random order, so that evenly spaced places sample the kinds.
-            indices = (np.arange(count) + 0.5) / count
-            kind = np.searchsorted(ends, indices, side="right")
-            kinds.append(np.where(kind < len(ends), kind + 1, 0).astype(np.uint8))
+            kinds.append(_evenly_spaced(count, shares))
             are_taken.append(np.arange(count) < end - begin)
     return np.concatenate(places), np.concatenate(kinds), np.concatenate(are_taken)
+
+
+def _range_of_epoch(size, rate, seed, epoch):
+    """Returns the begin and the end of an epoch in an endless row of examples, and its places.
+
+    An epoch takes `size * rate` examples on average, and has places for this number rounded up.
+    """
+    # A fraction, so that a sum over epochs is exact.
+    number = Fraction(rate).limit_denominator(_MAX_DENOMINATOR) * size
+    # Otherwise the first epochs would take no example of any small bucket.
+    phase = Fraction(np.random.default_rng(seed).random())
+    begin, end = (math.floor(number * passes + phase) for passes in (epoch, epoch + 1))
+    return begin, end, math.ceil(number)
+
+
+def _in_rounds(members, begin, end, seed):
+    """Returns a part of an endless row of the members, round after round in another order."""
+    size = len(members)
+    rounds = range(begin // size, -(-end // size))
+    orders = [np.random.default_rng((*seed, number)).permutation(members) for number in rounds]
+    first = rounds.start * size
+    return np.concatenate([members[:0], *orders])[begin - first : end - first]
+
+
+def _evenly_spaced(count, shares):
+    """Returns the kinds of `count` places, uint8: shares of them have kind 1, 2, …, others 0."""
+    ends = np.cumsum(shares)
+    kinds = np.searchsorted(ends, (np.arange(count) + 0.5) / count, side="right")
+    return np.where(kinds < len(ends), kinds + 1, 0).astype(np.uint8)
 
 
 def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:

@@ -21,8 +21,8 @@ from keras_transformer.engine.scores import (
     check_tokenizer,
     evaluate,
     evaluate_labels,
-    perplexity,
 )
+from keras_transformer.engine.scores import perplexity as perplexity_of
 from keras_transformer.engine.translation import Translation
 from keras_transformer.engine.translator import Translator
 from keras_transformer.text import Labels
@@ -81,50 +81,72 @@ def evaluate_model(
         if is_replaced(save):
             lock = locked_folder(save, noun="file")
     with lock:
-        translator = Translator.load(model, plan=plan)
-        return _evaluate_model(
-            translator, model, source, reference, save, tokenize, perplexity, tell, options
-        )
+        texts = _Texts.read(Translator.load(model, plan=plan), model, source, reference)
+        if perplexity or source is None:
+            named_options = {"save": save, "tokenize": tokenize}
+            unused_options = [name for name, value in named_options.items() if value is not None]
+            return _evaluate_by_perplexity(texts, unused_options, tell, options)
+        if texts.translator.labels is not None:
+            if tokenize is not None:
+                raise InputError("`tokenize` has no effect on labels. Remove it.")
+            outputs = texts.translate("labelling", tell, options)
+            scores = evaluate_labels(outputs, texts.references)
+        else:
+            outputs = texts.translate("translating", tell, options)
+            scores = evaluate(outputs, texts.references, tokenize)
+        if save is not None:
+            try:
+                write_output(save, "".join(one_line(text) + "\n" for text in outputs))
+            except InputError as error:
+                raise NotSavedError(str(error), scores) from None
+        return scores
 
 
-def _evaluate_model(
-    translator, model, source, reference, save, tokenize, perplexity, tell, options
-):
-    sources, references = _texts_to_evaluate(translator, model, source, reference)
-    if perplexity or source is None:
-        named_options = {"save": save, "tokenize": tokenize}
-        unused_options = [name for name, value in named_options.items() if value is not None]
-        useful_names = {"batch_size"}
-        if translator.engine.reads_sources:
-            useful_names |= {"tag", *LANGUAGE_OPTIONS}
-        if unused_options := [*unused_options, *(options.keys() - useful_names)]:
-            raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
-        with _lines_of(reference or source):
-            _check_lengths(translator.engine, references)
-        tell(f"scoring {len(references):,} texts")
-        with _lines_of(source or reference):
-            return _perplexity(translator, sources, references, options)
-    if tokenize is not None and translator.labels is not None:
-        raise InputError("`tokenize` has no effect on labels. Remove it.")
-    # The lines of both files are compared, whatever a text is otherwise.
-    one_segment = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), False)
-    long_input = long_input_of_commands(translator.engine)
-    options = {**one_segment, "long_input": long_input, **options}
-    verb = "translating" if translator.labels is None else "labelling"
-    tell(f"{verb} {len(sources):,} texts")
-    with _lines_of(source):
-        translations = translator.translate(sources, **options)
-    texts = [translation.text for translation in translations]
-    if translator.labels is not None:
-        scores = evaluate_labels(texts, references)
-    else:
-        scores = evaluate(texts, references, tokenize)
-    if save is not None:
-        try:
-            write_output(save, "".join(one_line(text) + "\n" for text in texts))
-        except InputError as error:
-            raise NotSavedError(str(error), scores) from None
-    return scores
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """A model, and the texts of the files on which it is evaluated."""
+
+    translator: Translator
+    source_file: FilePath | None
+    reference_file: FilePath | None
+    sources: Sequence[str]
+    references: Sequence[str]
+
+    @classmethod
+    def read(cls, translator, model, source, reference):
+        """Reads sources and references for a model of any kind."""
+        texts = _sources_and_references(translator, model, source, reference)
+        return cls(translator, source, reference, *texts)
+
+    def translate(self, verb, tell, options):
+        """Returns the translations, or labels, of the sources."""
+        # The lines of both files are compared, whatever a text is otherwise.
+        one_segment = dict.fromkeys(("split_sentences", "copy_symbols", "keep_case"), False)
+        long_input = long_input_of_commands(self.translator.engine)
+        tell(f"{verb} {len(self.sources):,} texts")
+        with _lines_of(self.source_file):
+            translations = self.translator.translate(
+                self.sources, **{**one_segment, "long_input": long_input, **options}
+            )
+        return [translation.text for translation in translations]
+
+
+def _evaluate_by_perplexity(texts, unused_options, tell, options):
+    engine = texts.translator.engine
+    useful_names = {"batch_size"}
+    if engine.reads_sources:
+        useful_names |= {"tag", *LANGUAGE_OPTIONS}
+    if unused_options := [*unused_options, *(options.keys() - useful_names)]:
+        raise InputError(f"`{unused_options[0]}` has no effect on perplexity. Remove it.")
+    with _lines_of(texts.reference_file or texts.source_file):
+        _check_lengths(engine, texts.references)
+    tell(f"scoring {len(texts.references):,} texts")
+    with _lines_of(texts.source_file or texts.reference_file):
+        if _is_scored_in_windows(engine):
+            scored = score_in_windows(engine, texts.references, **options)
+        else:
+            scored = texts.translator.score(texts.sources, texts.references, **options)
+        return perplexity_of(scored, engine.target_tokenizer)
 
 
 @contextlib.contextmanager
@@ -150,17 +172,7 @@ def _check_lengths(engine, references):
         ids_and_texts("references", references, tokenizer, engine.max_target_length)
 
 
-def _perplexity(translator, sources, references, options):
-    engine = translator.engine
-    if _is_scored_in_windows(engine):
-        scored = score_in_windows(engine, references, **options)
-    else:
-        scored = translator.score(sources, references, **options)
-    return perplexity(scored, engine.target_tokenizer)
-
-
-def _texts_to_evaluate(translator, model, source, reference):
-    """Reads sources and references for a model of any kind."""
+def _sources_and_references(translator, model, source, reference):
     if translator.labels is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")

@@ -29,6 +29,7 @@ from keras_transformer.engine.inputs import Job, bucket, length_buckets
 from keras_transformer.engine.request import OptionRules
 from keras_transformer.engine.scheduler import MAX_PROGRAMS, Scheduler
 from keras_transformer.engine.translation import Translation
+from keras_transformer.models.config import ModelConfig
 from keras_transformer.text.dialog import Turns
 from keras_transformer.text.languages import Direction, Languages, languages_of_tags
 from keras_transformer.text.sentences import TextRules
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _SCORED_ROWS = 32  # of pairs: each has its logits at all positions
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ModelEngine(IdsEngine):
     """Translates with a `Transformer` and its tokenizers.
 
@@ -64,89 +66,63 @@ class ModelEngine(IdsEngine):
         plan: What suits the device; by default the plan of the device in use.
     """
 
+    model: keras.Model
+    source_tokenizer: Any
+    target_tokenizer: Any = None
+    max_source_length: int = 512
+    max_target_length: int = 256
+    frozen: bool = False
+    workers: int | None = None
+    turns: Turns | None = None
+    with_xla: bool = True
+    shortlist: Shortlist | None = None
+    languages: Languages | None = None
+    text_rules: TextRules = TextRules()
+    plan: DevicePlan | None = None
+
     noun = "a trained model"
     capabilities = frozenset(
         {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
     )
     option_rules = OptionRules(score=(*RANKING_OPTIONS, "alignment"))
 
-    def __init__(
-        self,
-        model: keras.Model,
-        source_tokenizer,
-        target_tokenizer=None,
-        max_source_length: int = 512,
-        max_target_length: int = 256,
-        frozen: bool = False,
-        workers: int | None = None,
-        turns: Turns | None = None,
-        with_xla: bool = True,
-        shortlist: Shortlist | None = None,
-        languages: Languages | None = None,
-        text_rules: TextRules | None = None,
-        plan: DevicePlan | None = None,
-    ):
-        self._options: dict[str, Any] = {
-            "source_tokenizer": source_tokenizer,
-            "target_tokenizer": target_tokenizer,
-            "max_source_length": max_source_length,
-            "max_target_length": max_target_length,
-            "frozen": frozen,
-            "workers": workers,
-            "turns": turns,
-            "with_xla": with_xla,
-            "shortlist": shortlist,
-            "languages": languages,
-            "text_rules": text_rules or TextRules(),
-            "plan": plan,
-        }
-        self.plan = plan or device_plan()
-        if plan is None and self.plan == CPU and is_large(model):
-            self.plan = LARGE_MODEL_ON_CPU
-        self.turns, self.shortlist = turns, shortlist
-        if turns is not None:
-            self.long_inputs = inputs.LONG_INPUT_FOR_DIALOG
-        config, self.model = model.config, model
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer or source_tokenizer
+    def __post_init__(self) -> None:
+        if self.plan is None:
+            self.plan = device_plan()
+            if self.plan == CPU and is_large(self.model):
+                self.plan = LARGE_MODEL_ON_CPU
+        config = self.model.config
+        self.target_tokenizer = self.target_tokenizer or self.source_tokenizer
         inputs.check_tokenizers(config, self.source_tokenizer, self.target_tokenizer)
-        self.languages = languages or languages_of_tags(self.source_tokenizer.tag_tokens)
-        # The model has no positions for longer texts.
-        longest = config.position_limit or max(max_source_length, max_target_length)
-        self.max_source_length = min(max_source_length, longest)
-        self.max_target_length = min(max_target_length, longest)
-        if self.has_target_prefix:
-            # The forced token has a position, too.
-            limit = config.position_limit or max_target_length + 1
-            self.max_target_length = min(max_target_length, limit - 1)
+        self.languages = self.languages or languages_of_tags(self.source_tokenizer.tag_tokens)
+        if self.turns is not None:
+            self.long_inputs = inputs.LONG_INPUT_FOR_DIALOG
         self.reads_sources = config.reads_sources
-        if not self.reads_sources:  # The source is the beginning of the target.
-            self.max_source_length = min(self.max_source_length, self.max_target_length)
-        lengths = self.max_source_length, self.max_target_length
-        for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
-            if value < 2:
-                raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
+        lengths = self.max_source_length, self.max_target_length = limits_of(
+            config, self.max_source_length, self.max_target_length, self.has_target_prefix
+        )
         # An answer or a continuation may have any length.
-        is_free = not self.reads_sources or turns is not None
+        is_free = not self.reads_sources or self.turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
-        limit = MAX_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
-        workers = workers or self.plan.workers
+        is_compiled = self.with_xla or keras.backend.backend() == "jax"
         self._scheduler = Scheduler(
-            model, lengths, frozen, workers, limit, shortlist, plan=self.plan
+            self.model,
+            lengths,
+            self.frozen,
+            self.workers or self.plan.workers,
+            MAX_PROGRAMS if is_compiled else 0,
+            self.shortlist,
+            plan=self.plan,
         )
 
     def with_(self, **options: Any) -> "ModelEngine":
         """Returns an engine of the same model, with other values of the class's arguments."""
-        return ModelEngine(self.model, **{**self._options, **options})
+        return dataclasses.replace(self, **options)
 
     @property
     def compilations(self) -> int:
         """Number of functions that XLA has compiled so far: at most one per shape and options."""
         return self._scheduler.compilations
-
-    @property
-    def text_rules(self):
-        return self._options["text_rules"]
 
     @property
     def lines_at_once(self):
@@ -283,6 +259,32 @@ def engine_of(model: keras.Model, *arguments, **options) -> TrainedEngine:
     from keras_transformer.engine.classifier_engine import ClassifierEngine
 
     return ClassifierEngine(model, *arguments, **options)
+
+
+def limits_of(
+    config: ModelConfig, max_source_length: int, max_target_length: int, has_target_prefix: bool
+) -> tuple[int, int]:
+    """Returns the maximum numbers of tokens of a source and of a target that a model can have.
+
+    Args:
+        config: Configuration of the model, which has no positions for longer texts.
+        max_source_length: Requested limit of the source, EOS included.
+        max_target_length: Requested limit of the target.
+        has_target_prefix: Whether the decoder reads a forced token first, which has a position too.
+
+    Raises:
+        InputError: A limit is below two tokens.
+    """
+    if (positions := config.position_limit) is not None:
+        max_source_length = min(max_source_length, positions)
+        max_target_length = min(max_target_length, positions - has_target_prefix)
+    if not config.reads_sources:  # The source is the beginning of the target.
+        max_source_length = min(max_source_length, max_target_length)
+    limits = {"max_source_length": max_source_length, "max_target_length": max_target_length}
+    for name, limit in limits.items():
+        if limit < 2:
+            raise InputError(f"`{name}` must be at least 2. Received: {name}={limit!r}.")
+    return max_source_length, max_target_length
 
 
 def prompt_of(source: Sequence[int]) -> list[int]:
