@@ -266,7 +266,7 @@ def load_translator(
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
     translator = Translator.load(options.model, **threads)
     if not LANGUAGE_FLAGS.keys().isdisjoint(values):
-        for line in translator.engine.approximated_languages(*map(values.get, LANGUAGE_FLAGS)):
+        for line in translator.engine.directions.approximated(*map(values.get, LANGUAGE_FLAGS)):
             print_message(line)
     return translator, values
 

@@ -23,7 +23,8 @@ from keras_transformer.engine.request import OptionRules, Request
 from keras_transformer.engine.steps.tag import tagged
 from keras_transformer.engine.translation import Translation
 from keras_transformer.text.dialog import Turns
-from keras_transformer.text.languages import Direction, Languages
+from keras_transformer.text.directions import Directions
+from keras_transformer.text.languages import Languages
 from keras_transformer.text.per_text import (
     LANGUAGE_OPTIONS,
     checked_list,
@@ -222,7 +223,7 @@ class Engine:
         )
         texts = checked_texts("texts", texts)
         is_aligned = repeated("alignment", alignment, len(texts))
-        directions = self.directions_of(texts, source_language, target_language)
+        directions = self.directions.of(texts, source_language, target_language)
         jobs, parts = self._jobs(texts, request, directions, target_prefixes, phrases)
         hypotheses = self.search(jobs, request) if jobs else []
         translations = [
@@ -276,7 +277,7 @@ class Engine:
         if len(sources) != len(targets):
             received = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {received}.")
-        directions = self.directions_of(sources, source_language, target_language)
+        directions = self.directions.of(sources, source_language, target_language)
         translations = self._scored_targets(sources, targets, directions, request)
         for index, translation in enumerate(translations):
             _check_scores(translation, index)
@@ -323,7 +324,7 @@ class Engine:
                 f"Received: beam_size={search_options.beam_size}, n_best={search_options.n_best}."
             )
         texts = checked_texts("text", [text])
-        directions = self.directions_of(texts, source_language, target_language)
+        directions = self.directions.of(texts, source_language, target_language)
         jobs, _ = self._jobs(texts, request, directions, [target_prefix])
         return self._stream(jobs, request)
 
@@ -348,83 +349,10 @@ class Engine:
         """Id of the token between two turns, None where sources are not conversations."""
         return None if self.turns is None else self.source_tokenizer.turn_id
 
-    def directions_of(
-        self,
-        texts: Sequence,
-        source_language: str | Sequence[str] | None = None,
-        target_language: str | Sequence[str] | None = None,
-    ) -> list[Direction]:
-        """Returns the direction of each text; a text may begin with the token of a language itself.
-
-        Raises:
-            InputError: The model lacks a language or a direction, or a language must be named.
-        """
-        named = tuple(map(values_of_texts, (source_language, target_language)))
-        if self.languages is None:
-            if named != (None, None):
-                rule = "`source_language` and `target_language` need a model that names languages"
-                values = f"{received(source_language)} and {received(target_language)}"
-                raise InputError(f"{rule}. Received: {values}. Leave them out.")
-            return [Direction()] * len(texts)
-        if len(texts) == 0 and not any(isinstance(value, tuple) for value in named):
-            self.check_languages(*named)
-        values_by_name = [
-            repeated(name, value, len(texts))
-            for name, value in zip(LANGUAGE_OPTIONS, named, strict=True)
-        ]
-        pairs, directions = list(zip(*values_by_name, strict=True)), dict[tuple, Direction]()
-        directions_of_texts = []
-        for index, pair in enumerate(pairs):
-            if pair == (None, None) and self.names_language(texts[index]):
-                directions_of_texts.append(Direction())
-                continue
-            is_named = all(code is None or isinstance(code, str) for code in pair)
-            if not is_named or pair not in directions:  # Another value may be unhashable.
-                try:
-                    directions[pair] = self._direction(*pair)
-                except InputError as error:
-                    is_of_all = named == pair and not self.has_language_tags
-                    raise InputError(error.message, None if is_of_all else index) from None
-            directions_of_texts.append(directions[pair])
-        return directions_of_texts
-
-    def check_languages(self, source_language: Any = None, target_language: Any = None) -> None:
-        """Checks languages without texts; raises the `InputError` of `directions_of`."""
-        named = tuple(map(values_of_texts, (source_language, target_language)))
-        counts = [len(value) for value in named if isinstance(value, tuple)] or [1]
-        if named != (None, None) or not self.has_language_tags:
-            self.directions_of([None] * max(counts), *named)
-
-    def approximated_languages(
-        self, source_language: str | None = None, target_language: str | None = None
-    ) -> list[str]:
-        """Returns a line for each language that the model lacks, with the one that is taken."""
-        named = source_language, target_language
-        if self.languages is None or named == (None, None):
-            return []
-        return [
-            f"The model has no {spelling}; its nearest language is {code}."
-            for spelling, code in self.languages.approximations(*named)
-        ]
-
     @property
-    def has_language_tags(self):
-        """True where texts may begin with the token of a language themselves."""
-        if self.languages is None or self.source_tokenizer is None:
-            return False
-        tags = self.source_tokenizer.tag_tokens.values()
-        return bool({*tags} & {*self.languages.tokens.values()})
-
-    def names_language(self, text):
-        """Returns whether a text itself begins with the token of a language."""
-        if not isinstance(text, str) or not self.has_language_tags:
-            return False
-        return self.source_tokenizer.split_tag(text)[0] in self.languages.tokens.values()
-
-    def _direction(self, source_language, target_language):
-        assert self.languages is not None
-        codes = self.languages.direction(source_language, target_language)
-        return Direction(codes=codes)
+    def directions(self) -> Directions:
+        """Directions of texts, by the languages that are named or that the texts name."""
+        return Directions(self.languages, self.source_tokenizer)
 
     def _tagged(self, texts, directions):
         """Returns texts with their tags, for a graph whose only input is the text."""
@@ -443,7 +371,9 @@ class Engine:
         If the tokenizer is in the engine's graph, it is the largest possible number.
         """
         languages = self.languages
-        added = 0 if languages is None or self.names_language(text) else languages.num_added
+        added = (
+            0 if languages is None or self.directions.are_named_in(text) else languages.num_added
+        )
         if self.source_tokenizer is not None:
             return len(self.source_tokenizer.tokenize(text, add_eos=True)) + added
         # A token has a byte at least, also the space before the text. A normalized text may have

@@ -10,6 +10,7 @@ from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import Engine, sum_of
 from keras_transformer.engine.inputs import Job
 from keras_transformer.engine.request import Request
+from keras_transformer.text.directions import Directions
 from keras_transformer.text.per_text import checked_list, repeated, seed_of_part
 from keras_transformer.text.sentences import space_after
 
@@ -32,10 +33,9 @@ class IdsEngine(Engine):
         """Yields the ids of one translation so far, after each token."""
         raise NotImplementedError(f"{type(self).__name__} has no `stream_ids`.")
 
-    def _direction(self, source_language, target_language):
-        codes = super()._direction(source_language, target_language).codes
-        direction = self.languages.tokens_of(*codes)
-        return direction.to_ids(self.source_tokenizer.id_of, self.target_tokenizer.id_of)
+    @property
+    def directions(self) -> Directions:
+        return Directions(self.languages, self.source_tokenizer, self.target_tokenizer)
 
     def _max_text_lengths(self, directions):
         """Returns each text's maximum number of tokens without the tokens of its languages."""

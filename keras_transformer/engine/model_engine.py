@@ -215,7 +215,7 @@ class ModelEngine(IdsEngine):
         targets = length_buckets(longest) if request.alignment else ()
         direction = Direction()
         if self.languages is not None:  # Any direction has the same shapes.
-            direction = self._direction(*self.languages.directions[0])
+            direction = self.directions.between(*self.languages.directions[0])
         # One token is enough, because limits are not part of a compiled function.
         one_token_options = dataclasses.replace(search_options, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):

@@ -169,7 +169,7 @@ class Translator:
         steps, options = text_steps(self.engine, options)
         if any(step.needs_alignment for step in steps):
             options["alignment"] = True
-        self.engine.check_languages(*map(options.get, LANGUAGE_OPTIONS))
+        self.engine.directions.check(*map(options.get, LANGUAGE_OPTIONS))
         self.engine.request(**self._with_defaults(options))
 
     def score(

@@ -121,7 +121,9 @@ def _languages_of(engine, texts):
     if languages is None or not languages.tokens or languages.is_optional:
         return {}
     directions = itertools.cycle(languages.directions)
-    pairs = [(None, None) if engine.names_language(text) else next(directions) for text in texts]
+    pairs = [
+        (None, None) if engine.directions.are_named_in(text) else next(directions) for text in texts
+    ]
     return dict(zip(LANGUAGE_OPTIONS, map(list, zip(*pairs, strict=True)), strict=True))
 
 

@@ -11,6 +11,7 @@ from small_corpus import recipe_values
 from keras_transformer import Translation, Translator
 from keras_transformer.cli import main as cli
 from keras_transformer.data import read_pairs
+from keras_transformer.text.directions import Directions
 from keras_transformer.training import Recipe
 
 LINES = ["Ein  Hund.", "", "Zwei\tHunde.", "Drei.", "Vier.", "Fünf."]
@@ -23,9 +24,7 @@ class Upper:
         self.seen, self.interrupted_at = [], None
         self.labels, self.turns, self.reads_sources, self.engine = None, None, True, self
         self.long_inputs, self.lines_at_once = ("refuse", "split"), 1024
-
-    def approximated_languages(self, *languages):
-        return []
+        self.directions = Directions(None)
 
     def check_options(self, **options):
         pass

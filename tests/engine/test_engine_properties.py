@@ -336,13 +336,13 @@ def test_an_option_takes_its_values_and_refuses_others_in_one_line(name, markup)
 def test_each_text_names_its_language_or_misses_it(order):
     engine = _Echo(languages=Languages(_LANGUAGES, "target"))
     engine.source_tokenizer.tag_tokens = _LANGUAGES
-    directions = engine.directions_of(
+    directions = engine.directions.of(
         order, None, ["de" if text == "2" else None for text in order]
     )
     expected = {"2": (1002,)}
     assert [d.source_prefix for d in directions] == [expected.get(text, ()) for text in order]
     with pytest.raises(InputError) as error:
-        engine.directions_of(order)
+        engine.directions.of(order)
     assert error.value.index == order.index("2")
 
 

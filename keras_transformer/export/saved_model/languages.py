@@ -52,7 +52,7 @@ class GraphLanguages:
     def _rows(self, name, spellings):
         """Returns the row of each spelling in the table, and the row after the last one for ""."""
         spellings = tf.strings.regex_replace(tf.strings.strip(spellings), "_", "-")
-        known_names = [*self._table.names, *([""] if self._engine.has_language_tags else [])]
+        known_names = [*self._table.names, *([""] if self._engine.directions.have_tags else [])]
         # --> [batch, names]
         is_equal = tf.equal(tf.expand_dims(tf.strings.lower(spellings), 1), known_names)
         listed = ", ".join([*self._engine.languages.tokens][:_LISTED])

@@ -84,7 +84,7 @@ class Inspection:
             "source_language": source_language,
             "target_language": target_language,
         }
-        (self.direction,) = engine.directions_of([source], **self._named)
+        (self.direction,) = engine.directions.of([source], **self._named)
         self._source_ids = self.direction.source(ids)
         self._target, self._search_options = target, search_options
 
@@ -182,7 +182,7 @@ def measure_heads(
     )
     pairs_of_ids = []
     for text, source_ids, target_ids in itertools.islice(fitting, _PAIRS):
-        own = _NO_TOKENS if engine.names_language(text) else direction
+        own = _NO_TOKENS if engine.directions.are_named_in(text) else direction
         pairs_of_ids.append((own.source(source_ids), own.target(target_ids)))
     return head_table(engine.model, pairs_of_ids, counts, batch_size=_PAIRS)
 

@@ -118,7 +118,7 @@ class Worker:
         options = {"long_input": long_input_of_commands(translator.engine), **self._options}
         translator.check_options(**options)
         self._translator, self._options = translator, options
-        return translator.engine.approximated_languages(*map(options.get, LANGUAGE_OPTIONS))
+        return translator.engine.directions.approximated(*map(options.get, LANGUAGE_OPTIONS))
 
 
 def _line(number, line):
