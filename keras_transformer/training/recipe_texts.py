@@ -1,11 +1,12 @@
 """Texts of a recipe: pairs, checksums, tokenizers and batches."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,8 @@ class RecipeTexts:
         self._languages = recipe.data.languages if tokenizers is None else languages
         if tokenizers is not None:  # An imported model has other tokens.
             self._tag_tokens |= tokenizers[0].tag_tokens
-        self._survey: _Survey | None = None
-        self._texts: list[Lines] | None = None
+        self._survey: Survey | None = None
+        self._texts: list[Lines] = []
 
     def files(self, part: str) -> list[TextFile]:
         """Returns all files of `"train"` or `"validation"`."""
@@ -112,12 +113,15 @@ class RecipeTexts:
 
     def lines(self, parts: Collection[str] = PARTS) -> Iterator[Lines]:
         """Yields the lines of the parts, corpus after corpus."""
-        if self._survey is not None:
-            every_line = self._read(parts) if self._texts is None else self._texts
-            yield from (lines for lines in every_line if lines.part in parts)
-            return
-        learns, texts = self._tokenizers is None, list[Lines]()
-        survey = _Survey(self.recipe)
+        if self._survey is None:
+            every_line: Iterable[Lines] = self._surveyed()
+        else:
+            every_line = self._texts or self._read(parts)
+        yield from (lines for lines in every_line if lines.part in parts)
+
+    def _surveyed(self):
+        """Yields the lines of all parts in the first pass, which ends with their survey."""
+        learns, texts, survey = self._tokenizers is None, list[Lines](), Survey(self.recipe)
         saves_memory = self.recipe.text.sample_sentences is not None
         if not learns or saves_memory:
             for file in itertools.chain.from_iterable(map(self.files, PARTS)):
@@ -126,10 +130,17 @@ class RecipeTexts:
             survey.add(lines)
             if learns and not saves_memory:
                 texts.append(lines)
-            if lines.part in parts:
-                yield lines
-        self._survey, self._texts = survey, texts or None
+            yield lines
+        self._survey, self._texts = survey, texts
         self._check(self.digests)
+
+    @property
+    def survey(self) -> "Survey":
+        """Results of the first pass, which takes place now unless it has."""
+        if self._survey is None:
+            collections.deque(self._surveyed(), maxlen=0)
+        assert self._survey is not None
+        return self._survey
 
     def _read(self, parts):
         """Yields the lines of the files of the parts."""
@@ -208,17 +219,10 @@ class RecipeTexts:
             pairs = [(tagged(source, token), target) for source, target in pairs]
         return pairs
 
-    @property
-    def _first_pass(self):
-        if self._survey is None:
-            for _ in self.lines():
-                pass
-        return self._survey
-
     @functools.cached_property
     def digests(self) -> Digests:
         """SHA-256 checksums of the texts of each part and side, `{part: {side: digest}}`."""
-        digests = self._first_pass.digests
+        digests = self.survey.digests
         if self._glossary_file is not None:
             content = "\n".join(iterate_lines(self._glossary_file))
             digests["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
@@ -227,11 +231,11 @@ class RecipeTexts:
     @property
     def kinds_of_sources(self) -> KindsOfSources:
         """Counts of the training sources."""
-        return self._first_pass.kinds
+        return self.survey.kinds
 
     def first_validation_pairs(self) -> list[tuple[str, tuple[str, str]]]:
         """Returns the first 2,000 validation pairs with their corpora's names, interleaved."""
-        pairs = self._first_pass.validation
+        pairs = self.survey.validation
         rows = itertools.zip_longest(
             *(zip(itertools.repeat(name), pairs[name], strict=False) for name in pairs)
         )
@@ -279,7 +283,7 @@ class RecipeTexts:
             return Tokenizer.train_from_texts(self._noisy_texts(sides), **symbols, **options)
 
         if self.recipe.gives_labels:
-            return learn(0), Labels.of_texts(self._first_pass.labels)
+            return learn(0), Labels.of_texts(self.survey.labels)
         if text.joint:
             joint = learn(0, 1)
             return joint, joint
@@ -429,7 +433,7 @@ def _join(pairs, turns, file):
         yield turns.join(turns.split(context)), response
 
 
-class _Survey:
+class Survey:
     """Results of the first pass over the texts, except ids.
 
     Attributes:
