@@ -75,6 +75,7 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export's translations differ from the trained model's.
     """
+    from keras_transformer.runs.model_card import described_origin, training_summary
     from keras_transformer.runs.run_folder import RunFolder
 
     check_choice("format", format, tuple(FORMATS))
@@ -104,7 +105,7 @@ def export_run(
             print_lines(
                 f"The export searches without options of the run, so texts may differ: {values}"
             )
-    about = folder.described_origin(), folder.training_summary()
+    about = described_origin(folder), training_summary(folder)
     options = {**search_options, **options}
     return exporter.export(
         engine, output, texts, overwrite, *about, disposable_weights=True, **options

@@ -163,29 +163,14 @@ class RunFolder:
         Raises:
             InputError: An option in the recipe's section `decoding` is invalid.
         """
-        return parse_options(DecodingSection, self._section("decoding"), f"{self.recipe_file}: ")
+        return parse_options(DecodingSection, self.section("decoding"), f"{self.recipe_file}: ")
 
     def origin(self) -> dict[str, Any]:
         """Returns what the import of the model recorded, also of one that training started from.
 
         It is empty for a model that was not imported.
         """
-        return {name: value for name, value in self._section("origin").items() if value}
-
-    def described_origin(self) -> str:
-        """Returns the texts of `origin` as a line: the model's name, then the others.
-
-        An absolute path is shortened to its last name, because exports have the line in a README.
-        """
-        texts = {name: text for name, text in self.origin().items() if isinstance(text, str)}
-        if not texts:
-            return ""
-        if os.path.isabs(name := texts.get("name", "")):
-            texts["name"] = os.path.basename(os.path.normpath(name))
-        texts.setdefault("licence", "not named")
-        return ", ".join(
-            text if name == "name" else f"{name} {text}" for name, text in texts.items()
-        )
+        return {name: value for name, value in self.section("origin").items() if value}
 
     def metrics(self) -> dict[str, Any]:
         """Returns the content of `metrics.json`, or an empty dict without this file."""
@@ -193,48 +178,14 @@ class RunFolder:
             return {}
         return read_json(self.metrics_file, noun="the metrics of a training")
 
-    def training_summary(self) -> dict[str, Any]:
-        """Returns what a model card says: licence, training texts, and BLEU if it was measured.
-
-        The texts have their names in the recipe, without folders of this machine.
-        """
-        with reading_errors(self.recipe_file, "a recipe"):
-            names = self._training_files()
-        about: dict[str, Any] = {"training_texts": names}
-        if licence := self.origin().get("licence"):
-            about["licence"] = licence
-        if not (metrics := self.metrics()):
-            return about
-        with reading_errors(self.metrics_file, "the metrics of a training"):
-            average, measure = metrics.get("average") or {}, {}
-            bleu = average.get("val_bleu", metrics.get("best_validation_bleu"))
-            if bleu is not None:
-                signature = metrics.get("validation_signatures", {}).get("bleu")
-                measure = {"validation_bleu": round(bleu, 2), "bleu_signature": signature}
-        return {**about, **measure}
-
-    def _training_files(self):
-        data = self._section("data")
-        corpora = data.get("train") or ()
-        folder = pathlib.Path(str(data.get("folder") or "")).name
-        names = []
-        for corpus in corpora if isinstance(corpora, (list, tuple)) else [corpora]:
-            paths = [corpus.get(key) for key in ("source", "target")]
-            files = [pathlib.Path(path) for path in paths if path]
-            names += [
-                pathlib.Path(folder, file).as_posix() if file.name == str(file) else file.name
-                for file in files
-            ]
-        return names
-
     def turns(self) -> Turns | None:
         """Returns the rule that joins the turns of a source, where sources are conversations."""
-        separator = self._section("text").get("turn_separator")
-        return turns_of(separator, self._section("data").get("context_turns"))
+        separator = self.section("text").get("turn_separator")
+        return turns_of(separator, self.section("data").get("context_turns"))
 
     def longest_trained(self) -> int:
         """Returns the maximum number of tokens of the texts that the model was trained on."""
-        return self._section("data").get("max_length", self.decoding().max_source_length)
+        return self.section("data").get("max_length", self.decoding().max_source_length)
 
     def sections(self) -> dict[str, Any]:
         """Returns the sections of the recipe.
@@ -250,7 +201,8 @@ class RunFolder:
         check_version(sections.pop(VERSION, None), self.path)
         return sections
 
-    def _section(self, name):
+    def section(self, name: str) -> dict[str, Any]:
+        """Returns a section of the recipe, empty if it is missing or null."""
         return section_of(self.sections(), name, self.recipe_file)
 
     def engine_options(

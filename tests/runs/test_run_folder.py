@@ -11,6 +11,7 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.base.errors import InputError
 from keras_transformer.base.files import FORMAT_VERSION
 from keras_transformer.engine.opening import engine_of_run
+from keras_transformer.runs.model_card import described_origin, training_summary
 from keras_transformer.runs.model_file import save_model
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.checkpoints import remove_partial_files, roll_back
@@ -128,15 +129,13 @@ CONTENTS += [(SAMPLES, b"a\tb\nc\n", RunFolder.sample_pairs, "line 2: expected a
 for content in (b"", b"{", b"[1]", b"5", b"null", b'{"train": 5}', b"\xff"):
     CONTENTS += [("data.json", content, RunFolder.digests, "cannot be read as checksums of the")]
 for content in (b"", b"{", b"[1]", b"5", b"null", b"\xff"):
-    for read in (RunFolder.metrics, RunFolder.training_summary):
+    for read in (RunFolder.metrics, training_summary):
         CONTENTS += [("metrics.json", content, read, "metrics.json.*: expected ")]
 for content in (b'{"average": 5}', b'{"best_validation_bleu": "x"}'):
-    CONTENTS += [
-        ("metrics.json", content, RunFolder.training_summary, "cannot be read as the metr")
-    ]
+    CONTENTS += [("metrics.json", content, training_summary, "cannot be read as the metr")]
 for content in (b"{train: 5}", b"{train: [5]}", b"{train: {source: [1]}}"):
     content = f"format_version: {FORMAT_VERSION}\ndata: ".encode() + content
-    CONTENTS += [("recipe.yaml", content, RunFolder.training_summary, "recipe.yaml: ")]
+    CONTENTS += [("recipe.yaml", content, training_summary, "recipe.yaml: ")]
 
 
 @pytest.mark.parametrize(("name", "content", "read", "message"), CONTENTS)
@@ -224,4 +223,4 @@ def test_the_line_of_an_origin_has_no_folder_of_this_machine_and_says_what_is_no
 ):
     run = RunFolder(tmp_path)
     run.write_sections({"origin": origin})
-    assert run.described_origin() == line
+    assert described_origin(run) == line

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from keras_transformer.base.errors import InputError
+from keras_transformer.runs.model_card import training_summary
 from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.shortlist import Shortlist
 
@@ -18,7 +19,7 @@ def test_a_recipe_is_read_as_it_is_now_however_often_it_was_replaced(tmp_path):
         assert run.sections()["data"] == {"max_length": length, "train": {"source": name}}
         run.sections()["data"].clear()  # A caller's changes stay its own.
         assert run.longest_trained() == length
-        assert run.training_summary()["training_texts"] == [name]
+        assert training_summary(run)["training_texts"] == [name]
 
 
 # BLEU of the best epoch, `average` of the metrics, and the BLEU of the card.
@@ -36,7 +37,7 @@ def test_a_card_has_the_bleu_of_the_model_that_was_chosen(bleu, average, chosen,
     run.metrics_file.write_text(json.dumps(metrics))
     expected = {"validation_bleu": round(chosen or 0.0, 2), "bleu_signature": "s"}
     expected = {} if chosen is None else expected
-    assert run.training_summary() == {"training_texts": [], **expected}
+    assert training_summary(run) == {"training_texts": [], **expected}
 
 
 def test_a_card_names_the_files_of_every_kind_of_corpus(tmp_path):
@@ -51,7 +52,7 @@ def test_a_card_names_the_files_of_every_kind_of_corpus(tmp_path):
         train = [files for files, _ in chosen]
         for value in (train, train[0]) if len(train) == 1 else (train,):
             run.write_sections({"data": {"folder": "/home/user/f", "train": value}})
-            assert run.training_summary()["training_texts"] == [
+            assert training_summary(run)["training_texts"] == [
                 n for _, names in chosen for n in names
             ]
 

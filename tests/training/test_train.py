@@ -18,6 +18,7 @@ from keras_transformer.base.files import locked_folder
 from keras_transformer.base.reading import file_digests
 from keras_transformer.engine.device import DevicePlan, device_plan
 from keras_transformer.engine.opening import engine_of_run
+from keras_transformer.runs.model_card import described_origin, training_summary
 from keras_transformer.text.sentences import TextRules
 from keras_transformer.training import Recipe, RunFolder, preparing, train
 from keras_transformer.training.hosts import SINGLE_HOST
@@ -205,8 +206,8 @@ def test_a_run_keeps_the_origin_and_the_rates_of_its_start_when_it_is_resumed(
         return train(recipe, tmp_path / "run", training_class=EagerTraining, **options)
 
     run = trained()
-    assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
-    assert run.training_summary()["licence"] == "cc-by-nc-4.0"
+    assert described_origin(run) == "a/b, licence cc-by-nc-4.0"
+    assert training_summary(run)["licence"] == "cc-by-nc-4.0"
     best = finished.history()[0]
     loss, accuracy = (f"{best[f'val_{name}']:.4f}" for name in ("loss", "token_accuracy"))
     first_line = f"\nbefore training: val_loss {loss}, accuracy {accuracy} in validation\n"
@@ -220,7 +221,7 @@ def test_a_run_keeps_the_origin_and_the_rates_of_its_start_when_it_is_resumed(
     trained(resume=True)
     assert Recipe.of_run(run).training == dataclasses.replace(training, epochs=2)
     assert [row["epoch"] for row in run.history()] == [1, 2]
-    assert run.described_origin() == "a/b, licence cc-by-nc-4.0"
+    assert described_origin(run) == "a/b, licence cc-by-nc-4.0"
     assert "before training" not in capsys.readouterr().err
     # A run that began without a shortlist gets one later only if its recipe asks for it.
     assert not run.shortlist_file.exists()

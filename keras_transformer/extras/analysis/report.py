@@ -37,6 +37,7 @@ from keras_transformer.extras.analysis.attention import (
 from keras_transformer.extras.analysis.heads import Head, head_table
 from keras_transformer.extras.analysis.positions import position_vectors, sinusoids
 from keras_transformer.extras.analysis.pruning import heads_off
+from keras_transformer.runs.model_card import described_origin
 from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.languages import Direction, languages_of_tags
 
@@ -320,7 +321,7 @@ def inspect_run(
             limits = f"{engine.max_source_length} and {engine.max_target_length} tokens"
             rule = f"`corpus` needs a pair of at most {limits}, without a blank side."
             raise InputError(f"{rule} Received: {', '.join(map(str, corpus))}.")
-    origin = {"origin": folder.described_origin()} if folder.origin() else {}
+    origin = {"origin": described_origin(folder)} if folder.origin() else {}
     return {"output": str(output), **origin, **report}
 
 

@@ -14,6 +14,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.export.options import SearchedOptions
 from keras_transformer.extras.hugging_face.export import HuggingFaceExporter
 from keras_transformer.extras.importing.importing import import_model
+from keras_transformer.runs.model_card import training_summary
 from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.text.languages import Languages
 
@@ -191,15 +192,15 @@ def test_a_run_tells_its_texts_and_the_bleu_of_its_best_model(tmp_path):
     train = [{"source": "a.en", "target": "/home/me/a.de"}, {"source": "../m.tmx"}]
     run.write_sections({"data": {"folder": "/home/me/texts", "train": train}})
     texts = {"training_texts": ["texts/a.en", "a.de", "m.tmx"]}
-    assert run.training_summary() == texts
+    assert training_summary(run) == texts
     metrics = {"best_validation_bleu": 31.246, "validation_signatures": {"bleu": "nrefs:1"}}
     for average, bleu in (({}, 31.25), ({"average": {"val_bleu": 29.5}}, 29.5)):
         metrics |= average
         run.metrics_file.write_text(json.dumps(metrics))
         measured = {"validation_bleu": bleu, "bleu_signature": "nrefs:1"}
-        assert run.training_summary() == texts | measured
+        assert training_summary(run) == texts | measured
     run.write_sections({"data": {"folder": ".", "train": train[0]}})
-    assert run.training_summary()["training_texts"] == ["a.en", "a.de"]
+    assert training_summary(run)["training_texts"] == ["a.en", "a.de"]
 
 
 def test_a_model_of_many_languages_is_refused_for_its_tokens_not_its_positions(make_engine):
