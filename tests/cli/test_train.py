@@ -6,6 +6,7 @@ from small_corpus import recipe_values, write_recipe
 from keras_transformer import training
 from keras_transformer.cli import demo
 from keras_transformer.cli.main import run
+from keras_transformer.runs.run_folder import RunFolder
 from keras_transformer.training.hosts import SINGLE_HOST
 
 
@@ -79,3 +80,29 @@ def test_options_reach_the_demo_and_its_table_is_printed(monkeypatch, capsys):
         assert run(["demo", *arguments]) == 0
         assert capsys.readouterr().out == "a table\nof two lines\n"
     assert asked == [("demo", {"overwrite": False}), ("there", {"overwrite": True})]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "copies"),
+    [
+        ([], []),
+        (["training.start_from=run"], [("run", 5)]),
+        (["training={start_from: run, lora_rank: 3}"], [("run", 2)]),
+        (["training.lora_rank=3", " training.start_from = 'run'"], [("run", 2)]),
+        (["training.lora_rank=3", "training.start_from=run", "training.lora_rank=~"], [("run", 5)]),
+        (["training.start_from=run", "training.start_from=null"], []),
+    ],
+)
+@pytest.mark.usefixtures("asked")
+def test_memory_is_prepared_for_the_start_that_the_recipe_has(
+    overrides, copies, recipe, monkeypatch
+):
+    received = []
+    monkeypatch.setattr(
+        RunFolder,
+        "check_memory",
+        lambda folder, task, copies: received.append((folder.path.name, copies)),
+    )
+    options = [word for override in overrides for word in ("--set", override)]
+    assert run(["train", str(recipe), "--output", "new", *options]) == 0
+    assert received == copies
