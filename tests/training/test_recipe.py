@@ -108,6 +108,12 @@ def test_null_is_the_value_of_an_option_that_may_be_null_whatever_its_default(tm
     assert recipe.training.batch_tokens is None and recipe.data.max_length_ratio is None
 
 
+def test_the_corpora_of_a_recipe_are_made_once(tmp_path):
+    data = Recipe.from_dict(recipe_values(tmp_path)).data
+    for part in ("train", "validation"):
+        assert data.corpora(part) is data.corpora(part)
+
+
 def test_a_recipe_has_the_values_of_the_run_that_it_starts_from(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run").mkdir()
