@@ -73,3 +73,11 @@ def test_only_the_first_changed_ids_may_be_changed(rng):
                     told += 1
                     assert changed.max() < constraints.changed_ids, names
     assert told == 8  # without a rule, with a minimum, with forbidden ids, and with both
+
+
+def test_places_behind_the_tokens_of_a_hypothesis_are_ignored():
+    constraints = constraints_of(rules_of(["no pair twice"], 512), 512)
+    ids = np.tile(np.array([4, 70, 4, 250, 70, 9], "int32"), (SENTENCES, 1, 1))
+    logits = np.zeros((SENTENCES, 1, 512), "float32")
+    without = constrain(logits, ids * (np.arange(CAPACITY) < 3), 3, constraints)
+    np.testing.assert_array_equal(constrain(logits, ids, 3, constraints), without)

@@ -99,6 +99,13 @@ def test_a_step_is_a_function_and_a_row(monkeypatch):
     translator.check_options(shout=True)
 
 
+def test_the_length_of_a_text_that_is_divided_is_that_of_its_longest_part():
+    translator, text = Translator(FakeEngine()), "No. Two dogs play. Yes."
+    length = translator.source_length("Two dogs play.")
+    assert translator.source_length(text, split_sentences=True) == length
+    assert translator.source_length(text) > length
+
+
 def test_a_glossary_of_a_relative_path_is_the_one_in_the_working_directory(tmp_path, monkeypatch):
     for translation in ("Hund", "Dogo"):
         (tmp_path / translation).mkdir()
