@@ -9,7 +9,7 @@ import statistics
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -186,6 +186,34 @@ def chosen_texts(texts: Sequence[str], engine: Engine, most: int = NUM_TEXTS) ->
     return chosen[:most]
 
 
+class _Measure(NamedTuple):
+    """A field of translations whose mean difference has a limit.
+
+    Attributes:
+        field: Name of the field of `Translation`.
+        of_equal: Whether only equal translations are compared, if the format returns the field.
+        limit: Function of a `Tolerance` and the trained model's values.
+    """
+
+    field: str
+    of_equal: bool
+    limit: Callable[[Tolerance, Sequence[Any]], float]
+
+
+def _share_of_mean(least):
+    """Returns the limit of sums over tokens, whose mean counts as at least `least` nats."""
+    return lambda tolerance, values: (
+        tolerance.score * max(least, statistics.fmean(map(abs, values)))
+    )
+
+
+_MEASURES = (
+    _Measure("score", False, _share_of_mean(1.0)),
+    _Measure("log_probability", True, _share_of_mean(3.0)),
+    _Measure("alignment", True, lambda tolerance, _: tolerance.alignment),
+)
+
+
 def compare(
     texts: Sequence[str],
     expected: Sequence[Translation],
@@ -197,50 +225,46 @@ def compare(
     Returns the number of `texts` and of `equal` translations, their `chrf`, the mean differences
     and the `tolerance`, fit for JSON. A difference above the tolerance raises `VerificationError`.
     """
-
-    def refuse(problem, text, expected_value, received_value):
-        example = f"For {text!r:.100}: {received_value!r:.150} instead of {expected_value!r:.150}."
-        problem = f"{problem} on {count} texts. {example} {tolerance.advice}"
-        raise VerificationError(f"The export differs from the trained model: {problem}")
-
-    count = len(texts)
+    count, advice = len(texts), tolerance.advice
     if len(received) != count:
-        refuse("another number of translations", texts[0], count, len(received))
+        example = texts[0], count, len(received)
+        raise _refusal("another number of translations", count, example, advice)
     rows = list(zip(texts, expected, received, strict=True))
     equal_rows = [row for row in rows if row[1].text == row[2].text]
     report: dict[str, Any] = {"texts": count, "equal": len(equal_rows)}
     if len(equal_rows) < (least := math.ceil(tolerance.equal * count)):
         text, trained, exported = next(row for row in rows if row[1].text != row[2].text)
         problem = f"{len(equal_rows)} translations are equal, expected at least {least},"
-        refuse(problem, text, trained.text, exported.text)
+        raise _refusal(problem, count, (text, trained.text, exported.text), advice)
     report["chrf"] = round(_chrf(rows), 2)
     if report["chrf"] < tolerance.chrf:
         text, trained, exported = min(rows, key=lambda row: _chrf([row]))
         problem = f"chrF against its translations is {report['chrf']}, expected at least "
-        refuse(f"{problem}{tolerance.chrf:g},", text, trained.text, exported.text)
-    for name, compared_rows in {
-        "score": rows,
-        "log_probability": equal_rows,
-        "alignment": equal_rows,
-    }.items():
+        problem += f"{tolerance.chrf:g},"
+        raise _refusal(problem, count, (text, trained.text, exported.text), advice)
+    for field, of_equal, limit_of in _MEASURES:
         values = [
-            (text, *(getattr(translation, name) for translation in pair))
-            for text, *pair in compared_rows
+            (text, getattr(trained, field), getattr(exported, field))
+            for text, trained, exported in (equal_rows if of_equal else rows)
         ]
         differences = [_difference(trained, exported) for _, trained, exported in values]
-        is_missing = not values or values[0][2] is None
-        if is_missing or (name != "score" and np.all(np.isnan(differences))):
+        if not values or values[0][2] is None or of_equal and np.all(np.isnan(differences)):
             continue  # The format does not return this value.
-        limit = tolerance.alignment
-        if name != "alignment":
-            mean_size = statistics.fmean(abs(trained) for _, trained, _ in values)
-            limit = tolerance.score * max(1.0 if name == "score" else 3.0, mean_size)
+        limit = limit_of(tolerance, [trained for _, trained, _ in values])
         mean = statistics.fmean(differences)
         if not mean <= limit:  # NaN is above every limit, too.
-            problem = f"`{name}` differs by {mean:.4f} on average, expected at most {limit:.4f},"
-            refuse(problem, *values[int(np.argmax(differences))])
-        report[f"mean_{name}_difference"] = round(mean, 7)
+            problem = f"`{field}` differs by {mean:.4f} on average, expected at most {limit:.4f},"
+            raise _refusal(problem, count, values[int(np.argmax(differences))], advice)
+        report[f"mean_{field}_difference"] = round(mean, 7)
     return {**report, "tolerance": dataclasses.asdict(tolerance)}
+
+
+def _refusal(problem, count, example, advice):
+    """Returns the error of an export; `example` is a text, its expected and its received value."""
+    text, expected, received = example
+    shown = f"For {text!r:.100}: {received!r:.150} instead of {expected!r:.150}."
+    problem = f"{problem} on {count} texts. {shown} {advice}"
+    return VerificationError(f"The export differs from the trained model: {problem}")
 
 
 def _chrf(rows):

@@ -54,7 +54,23 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         InputError: It is a BPE vocabulary with tokens that are never split.
     """
     model = parsed(tokenizer.model_bytes)
-    specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
+    algorithm, words = _model(tokenizer, model)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(tokenizer, model)},
+        "pre_tokenizer": words,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": _decoders(model)},
+        "model": algorithm,
+    }
+
+
+def _normalizers(tokenizer, model):
+    """Returns the steps from a text to the text that the algorithm splits."""
+    specification = model.normalizer_spec
     steps: list[dict] = []
     if tags := list(map(_escaped, tokenizer.tag_tokens.values())):
         # `tokenize` has no space before a tag at the beginning, and one space after it.
@@ -72,51 +88,54 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     if specification.add_dummy_prefix:
         # Not by `Metaspace`, which adds nothing to a text that begins with the character itself.
         steps.append(_replaced(r"\A(?!\z)", SPACE))
+    return steps
+
+
+def _model(tokenizer, model):
+    """Returns the algorithm that splits a text, and the rule that divides it into words before."""
     pieces = [[_name(id, piece), piece.score] for id, piece in enumerate(model.pieces)]
-    # Not `Metaspace`, which removes all spaces at the start of the first token, not only one.
-    decoders = [_replaced(SPACE, " ")]
-    if fallback:
-        decoders.append({"type": "ByteFallback"})
-    decoders += [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
-    words = None
-    algorithm: dict[str, Any]
-    algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
+    ids = {name: id for id, (name, _) in enumerate(pieces)}
+    fallback = model.trainer_spec.byte_fallback
     if tokenizer.kind == "bpe":
-        algorithm = {
+        return {
             "type": "BPE",
             "unk_token": _NAMES[UNK_ID],
             "fuse_unk": True,
             "byte_fallback": fallback,
-            "vocab": {name: id for id, (name, _) in enumerate(pieces)},
+            "vocab": ids,
             "merges": _merges(model),
-        }
-    elif tokenizer.whole_words:
-        symbols = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED]
-        symbols = list(map(_escaped, symbols))
-        # A word begins at a space or a symbol. The longest symbol is first.
-        starts = "|".join([*sorted(symbols, key=len, reverse=True), SPACE])
-        pattern = {"Regex": f"(?:{starts})(?:(?!{starts})[^{SPACE}])*"}
-        words = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-        # A word of several pieces is unknown, since no piece has the prefix. (The library in
-        # JavaScript has no `WordLevel`.)
-        algorithm = {
-            "type": "WordPiece",
-            "unk_token": _NAMES[UNK_ID],
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": max(len(name) for name, _ in pieces),
-            "vocab": {name: id for id, (name, _) in enumerate(pieces)},
-        }
+        }, None
+    if not tokenizer.whole_words:
+        return {
+            "type": "Unigram",
+            "unk_id": UNK_ID,
+            "vocab": pieces,
+            "byte_fallback": fallback,
+        }, None
+    symbols = [piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED]
+    symbols = list(map(_escaped, symbols))
+    # A word begins at a space or a symbol. The longest symbol is first.
+    starts = "|".join([*sorted(symbols, key=len, reverse=True), SPACE])
+    pattern = {"Regex": f"(?:{starts})(?:(?!{starts})[^{SPACE}])*"}
+    words = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    # A word of several pieces is unknown, since no piece has the prefix. (The library in
+    # JavaScript has no `WordLevel`.)
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": words,
-        "post_processor": None,
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": algorithm,
-    }
+        "type": "WordPiece",
+        "unk_token": _NAMES[UNK_ID],
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": max(map(len, ids)),
+        "vocab": ids,
+    }, words
+
+
+def _decoders(model):
+    """Returns the steps from pieces to a text."""
+    # Not `Metaspace`, which removes all spaces at the start of the first token, not only one.
+    steps = [_replaced(SPACE, " ")]
+    if model.trainer_spec.byte_fallback:
+        steps.append({"type": "ByteFallback"})
+    return [*steps, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
 
 
 def _merges(model):
