@@ -164,7 +164,7 @@ _TOO_LONG += "conversation loses its oldest turns); default: split, for conversa
 _TOO_LONG += "truncate, for a language model refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _SPLIT = "translate each sentence of a line by itself; default: "
-_RUNS_WAY = "as the run says, which has counted its training sources"
+_RUNS_WAY = "the run's: yes, unless its training sources had several sentences"
 ONE_SEGMENT = "a line is one segment"
 """Words for the default of `--split-sentences` in a command that compares lines."""
 _CASE = (

@@ -127,7 +127,7 @@ def paired(
         elif is_table(source):
             corpora.append((pair_file(source, header), None))
         elif (target := next(paths_left, None)) is None:
-            rule = "A source needs its target after it; a file of both is named *.tsv or *.csv"
+            rule = "A source needs its target after it; a file of both is *.tsv, *.csv or *.tmx"
             raise InputError(f"{rule}. Received: {source} last.")
         else:
             corpora.append((source, target))

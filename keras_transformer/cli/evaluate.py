@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from keras_transformer.engine.translation import Translation
     from keras_transformer.engine.translator import Translator
 
-_HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
+_HEADS = "heads to switch off, as encoder.0.1,cross.3.2: kind, layer, head; shows the "
+_HEADS += "translation without them"
 _INSPECT = (
     ("source", str, "TEXT", "a sentence; default: write sizes, languages, licence and origin only"),
     ("output", str, "DIR", "the folder to make, with --text"),
     ("target", str, "TEXT", "the sentence's translation; default: the model's own"),
     ("without_heads", str, "HEADS", _HEADS),
     ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
-    ("beam_size", int, "N", "default: the run's"),
+    ("beam_size", int, "N", "beam size of the model's own translation; default: the run's"),
 )
 # Elsewhere sources and targets are files.
 _INSPECT_FLAGS = {"source": "--text", "target": "--translation", **LANGUAGE_FLAGS}
@@ -62,18 +63,21 @@ def _add_evaluate_options(command):
 
     from keras_transformer.engine.scores import BleuTokenizer
 
+    reference = "their translations by people, one per line; not needed if --source is a .tsv, "
+    reference += ".csv or .tmx file with both sides"
+    perplexity = "measure the perplexity of the references, per word and per token, instead of BLEU"
     tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; the default "
     tokenize += "depends on the script of the references: zh for Chinese, char for other scripts "
     tokenize += "without spaces between words, otherwise 13a"
     add_options(
         command,
-        ("source", str, "FILE", "the sources; a language model has none"),
-        ("reference", str, "FILE", "aligned; default: --source is a TSV or a .tmx with both sides"),
+        ("source", str, "FILE", "sentences to translate, one per line; a language model has none"),
+        ("reference", str, "FILE", reference),
     )
     add_pair_file(command)
     add_options(
         command,
-        ("perplexity", None, None, "of the references, per word and per token, instead of BLEU"),
+        ("perplexity", None, None, perplexity),
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations to this file"),
         flags={"save": "--output"},

@@ -42,15 +42,16 @@ _COMMANDS = {
         ),
         "train": (
             "train from a recipe",
-            "Trains as a recipe says and makes a run folder.",
+            "Trains as a recipe says and makes a run folder. training/recipes has recipes to copy; its "
+            "reference.yaml lists all options.",
             "train recipe.yaml --output runs/en-de",
             "howto/train.md",
         ),
         "import": (
             "make a run from a model of Marian, OPUS-MT, Hugging Face, Firefox or CTranslate2",
-            "Makes a run folder from a model of Marian (npz), OPUS-MT, Hugging Face (model_type: "
-            "marian), Firefox and Bergamot (bin), CTranslate2 or Argos, which is downloaded by its "
-            "name.",
+            "Makes a run folder from a model of Marian, OPUS-MT, Hugging Face (Marian, M2M100, "
+            "NLLB-200, SMaLL-100), Firefox, CTranslate2 or Argos. The model is a folder or an "
+            "archive on this machine, or is downloaded by its name.",
             "import Helsinki-NLP/opus-mt-en-de --output runs/en-de",
             "howto/import.md",
         ),

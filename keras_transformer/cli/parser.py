@@ -66,6 +66,13 @@ class Parser(argparse.ArgumentParser):
         """Ends with the mistake and the way to the options, without the usage of many lines."""
         self.exit(2, f"{self.prog}: error: {message}\nOptions: {self.prog} --help\n")
 
+    def _check_value(self, action, value):
+        """Ends with a value that an option does not have, and names the nearest one."""
+        if action.option_strings and action.choices and value not in action.choices:
+            rule = f"{action.option_strings[0]} must be one of {', '.join(action.choices)}"
+            self.error(f"{rule}. Received: {value!r:.80}.{did_you_mean(value, action.choices)}")
+        super()._check_value(action, value)
+
     def format_help(self) -> str:
         """Returns the help text, from an example to the page about the command."""
         text = super().format_help()

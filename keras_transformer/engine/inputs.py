@@ -152,7 +152,8 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     for index, texts in enumerate(checked_phrases(phrases, count)):
         ids = tokenizer.tokenize(texts, add_eos=False)
         for phrase, text in zip(ids, texts, strict=True):
-            _check_known("phrase", phrase, text, tokenizer, index)
+            noun = "phrase, such as the translation of a term,"
+            _check_known(noun, phrase, text, tokenizer, index)
         ids_of_phrases.append(tuple(phrase for phrase in ids if phrase))
     return ids_of_phrases
 

@@ -102,14 +102,22 @@ class RecipeTexts:
         return files
 
     def files_of(self, corpus: NamedFiles) -> tuple[TextFile, pathlib.Path | None]:
-        """Returns a corpus' source and target file; the target is None if one file has both."""
-        base, target = pathlib.Path(self.recipe.data.folder), corpus.target
+        """Returns a corpus' source and target file; the target is None if one file has both.
+
+        Raises `InputError` for a file that does not exist.
+        """
+        base = pathlib.Path(self.recipe.data.folder)
+        source, target = base / corpus.source, corpus.target and base / corpus.target
+        for path in filter(None, (source, target)):
+            if not path.exists():
+                rule = f"{path}: no such file. The files of a recipe are in `data.folder`"
+                raise InputError(f"{rule}. Received: data.folder={str(base)!r}.")
         if corpus.is_tmx:
             languages = corpus.languages or ""  # never empty: the recipe was checked
-            return open_memory(base / corpus.source, languages, corpus.inline_tags), None
+            return open_memory(source, languages, corpus.inline_tags), None
         if corpus.header is not None:
-            return PairTable(base / corpus.source, corpus.header), None
-        return base / corpus.source, None if target is None else base / target
+            return PairTable(source, corpus.header), None
+        return source, target
 
     def lines(self, parts: Collection[str] = PARTS) -> Iterator[Lines]:
         """Yields the lines of the parts, corpus after corpus."""

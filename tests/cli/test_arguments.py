@@ -386,7 +386,12 @@ def test_values_are_read_as_in_recipes(command, arguments, values):
         ("evaluate", "--set max_length_ratio=two", "invalid float value: 'two'"),
         ("evaluate", "--set logit_bias=5:1", "expected an id and a number, as in 5=-2.5"),
         ("evaluate", "--set banned_ids=[5,x]", "argument --set banned_ids: invalid int value"),
-        ("translate", "--set long_input=cut", "argument --set long_input: invalid choice: 'cut'"),
+        (
+            "translate",
+            "--set long_input=cut",
+            "--set long_input must be one of refuse, split, truncate. Received: 'cut'.",
+        ),
+        ("export", "--format savedmodel", "Received: 'savedmodel'. Did you mean `saved_model`?"),
         ("translate", "--set keep_case=yes", "invalid true or false value: 'yes'"),
         ("clean", "--set max_ratio=none", "argument --set max_ratio: invalid float value: 'none'"),
         ("clean", "--set min_characters=null", "invalid int value: 'null'"),

@@ -94,6 +94,7 @@ class LiteRTExporter(Exporter):
             "language_lines": "".join(lines),
             "language_inputs": "".join(f', forced_ids=np.array({ids}, "int32")' for ids in forced),
             "bytes": f"{manifest['files'][MODEL_FILE]['bytes']:,}",
+            "weights": {"none": "float32"}.get(manifest["quantize"], manifest["quantize"]),
             "lengths": ", ".join(map(str, manifest["source_lengths"])),
             "length": manifest["source_lengths"][-1],
             "all_searches": " and ".join(f"`{name}`" for name in manifest["searches"]),

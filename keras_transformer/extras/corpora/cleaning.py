@@ -313,6 +313,7 @@ def _write_corpus(corpus, files, reasons, options, staging, examples, progress):
     Returns:
         The row of the corpus in the report.
     """
+    source = os.path.basename(corpus[0])  # Numbers of lines are of this file.
     counts = np.zeros(len(_CODES), np.int64)  # of each code
     num_pairs = num_undone = 0
     with contextlib.ExitStack() as stack:
@@ -323,7 +324,7 @@ def _write_corpus(corpus, files, reasons, options, staging, examples, progress):
             for output, lines in zip(outputs, _columns(kept_pairs, len(files)), strict=True):
                 with writing(output.name):
                     output.write("".join(lines).encode())
-            _add_examples(examples, chunk, codes, files[0], first_line=num_pairs + 1)
+            _add_examples(examples, chunk, codes, source, first_line=num_pairs + 1)
             counts += np.bincount(codes, minlength=len(_CODES))
             num_undone += sum(pair.is_undone for pair in kept_pairs)
             num_pairs += len(chunk)

@@ -42,6 +42,18 @@ def test_a_joint_vocabulary_is_learned_from_both_sides_another_from_its_side(val
     assert source == Tokenizer.train(files[0], 100) and target == Tokenizer.train(files[1], 120)
 
 
+@pytest.mark.parametrize("name", ["train.en", "train.de"])
+def test_a_missing_file_is_an_error_that_names_the_folder_of_the_texts(values, tmp_path, name):
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError) as caught:
+        Corpus(Recipe.from_dict(values)).tokenizers()
+    folder = str(tmp_path)
+    assert caught.value.message == (
+        f"{tmp_path / name}: no such file. The files of a recipe are in `data.folder`. "
+        f"Received: data.folder={folder!r}."
+    )
+
+
 @pytest.mark.parametrize("numbers", [False, True])
 def test_training_pairs_have_the_placeholders_of_the_recipe(values, tmp_path, numbers):
     lines = {"train.en": "Ask a@b.org, {x} or 12.\n", "train.de": "12 oder {x}, a@b.org.\n"}
