@@ -42,8 +42,8 @@ _COMMANDS = {
         ),
         "train": (
             "train from a recipe",
-            "Trains as a recipe says and makes a run folder. training/recipes has recipes to copy; its "
-            "reference.yaml lists all options.",
+            "Trains as a recipe says and makes a run folder. training/recipes has recipes to copy, "
+            "and reference.yaml with all options.",
             "train recipe.yaml --output runs/en-de",
             "howto/train.md",
         ),

@@ -22,12 +22,13 @@ _DTYPE = f"dtype of the run's weights: {', '.join(WEIGHT_DTYPES)}; default: the 
 
 
 def _add_demo_options(command):
-    command.add_argument("--output", default="demo", metavar="DIR", help="the folder to make; default: %(default)s")
+    output = "the folder to make; default: %(default)s"
+    command.add_argument("--output", default="demo", metavar="DIR", help=output)
     command.add_argument("--overwrite", action="store_true", help="replace an earlier demo")
 
 
 def _add_train_options(command):
-    command.add_argument("recipe", metavar="RECIPE.yaml", help="file with the training's texts and options")
+    command.add_argument("recipe", metavar="RECIPE.yaml", help="names the texts and the options")
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
     command.add_argument(
         "--set",

@@ -198,7 +198,7 @@ def test_lines_become_the_lines_that_break_no_rule(tmp_path, monkeypatch, capsys
     assert {"undone": 0, **counts} == {**corpus["dropped"], "undone": corpus["undone"]}
     if case == "malformed rows":
         source, target = PAIRS[0]
-        example = {"file": "x.csv", "line": 1, "source": source, "target": f"{target}\t0.93"}
+        example = {"file": "x.tsv", "line": 1, "source": source, "target": f"{target}\t0.93"}
         assert report["examples"]["malformed"][0] == example
 
 

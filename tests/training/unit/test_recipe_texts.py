@@ -46,7 +46,7 @@ def test_a_joint_vocabulary_is_learned_from_both_sides_another_from_its_side(val
 def test_a_missing_file_is_an_error_that_names_the_folder_of_the_texts(values, tmp_path, name):
     (tmp_path / name).unlink()
     with pytest.raises(InputError) as caught:
-        Corpus(Recipe.from_dict(values)).tokenizers()
+        RecipeTexts(Recipe.from_dict(values)).tokenizers()
     folder = str(tmp_path)
     assert caught.value.message == (
         f"{tmp_path / name}: no such file. The files of a recipe are in `data.folder`. "
