@@ -54,6 +54,10 @@ def test_source_ends_in_eos_and_target_stands_alone():
     assert report == PairReport(2, 2, {})
 
 
+def test_pairs_whose_sources_end_elsewhere_are_no_duplicates():
+    assert encode([("ab", "c"), ("a", "bc"), ("ab", "c")])[1].kept == 2
+
+
 def test_a_report_shows_each_reason_with_its_count_and_first_lines():
     pairs = [("one", "eins"), *[("", "leer")] * 6, (words(20), words(19)), ("one", "eins")]
     _, report = encode(pairs, max_length=20)

@@ -26,6 +26,15 @@ def test_bad_ids_are_refused_with_their_pair(row):
         EncodedPairs.from_lists([[5], [6]], [[7], row])
 
 
+def test_a_corpus_of_several_has_its_own_pairs_and_lines():
+    flat, offsets = np.array([5, 7, 11], "int32"), np.arange(4)
+    sides = flat, offsets, 10 * flat, offsets
+    pairs = EncodedPairs(*sides, lines=np.array([2, 1, 3]), corpora={"a": 1, "b": 2})
+    part = pairs.of_corpus("b")
+    ids = [(part.source(i).item(), part.target(i).item()) for i in range(len(part))]
+    assert (ids, part.lines.tolist()) == ([(7, 70), (11, 110)], [1, 3])
+
+
 def write(path, content):
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
