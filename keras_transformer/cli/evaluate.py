@@ -80,7 +80,6 @@ def _add_evaluate_options(command):
         ("perplexity", None, None, perplexity),
         ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations to this file"),
-        flags={"save": "--output"},
     )
     add_decoding(command, ONE_SEGMENT)
 
@@ -93,7 +92,7 @@ def _add_inspect_options(command):
         "--overwrite", action="store_true", default=argparse.SUPPRESS, help=overwrite
     )
     command.add_argument(
-        "--samples",
+        "--pairs",
         dest="corpus",
         nargs=2,
         metavar=("SOURCE", "TARGET"),

@@ -52,7 +52,7 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
 
 @pytest.mark.parametrize("output", ["no/folder/out.txt", "."])
 def test_an_unwritable_file_is_named_before_anything_is_translated(call, tmp_path, files, output):
-    code, out, err, asked = call("evaluate", *files, "--output", str(tmp_path / output))
+    code, out, err, asked = call("evaluate", *files, "--save", str(tmp_path / output))
     assert (code, out, asked) == (2, "", [])
     assert err.startswith(f"keras-transformer: {tmp_path / output}: cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["en"]
@@ -73,7 +73,7 @@ def lost_file(recorder, tmp_path, monkeypatch):
 
 
 def test_scores_are_printed_though_the_file_is_lost(call, files, lost_file):
-    code, out, err, _ = call("evaluate", *files, "--output", lost_file)
+    code, out, err, _ = call("evaluate", *files, "--save", lost_file)
     assert (code, json.loads(out)["bleu"]) == (2, 100.0)
     assert err.startswith(f"keras-transformer: {lost_file}: cannot be written: No such file")
 
@@ -83,12 +83,12 @@ def test_a_mistake_stays_the_exit_code_if_nobody_reads_the_scores(monkeypatch, f
     os.close(reading)
     with os.fdopen(writing, "w") as stdout, monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", stdout)
-        assert run(["evaluate", *files, "--output", lost_file, "--model", "run"]) == 2
+        assert run(["evaluate", *files, "--save", lost_file, "--model", "run"]) == 2
 
 
 def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
-    code, out, err, _ = call("evaluate", *files, "--perplexity", "--output", str(tmp_path / "de"))
-    assert (code, out) == (2, "") and "`--output` has no effect on perplexity" in err
+    code, out, err, _ = call("evaluate", *files, "--perplexity", "--save", str(tmp_path / "de"))
+    assert (code, out) == (2, "") and "`--save` has no effect on perplexity" in err
 
 
 @pytest.mark.parametrize(
