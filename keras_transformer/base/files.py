@@ -42,7 +42,7 @@ from keras_transformer.base.errors import (
 FilePath = str | os.PathLike
 MANIFEST = "export.json"  # the marker of an export
 SHORTLIST_FILE = "shortlist.npy"  # of a run or an export
-FORMAT_VERSION = 3  # Development used 1 and 2, with several meanings.
+FORMAT_VERSION = 3  # Development used 1 and 2, and 3 for CTranslate2, with several meanings.
 """Version of the files of runs and exports, in `recipe.yaml` and `export.json`."""
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"
@@ -54,9 +54,14 @@ _MAX_NAME_BYTES = 215  # so that temporary siblings and their locks have at most
 def check_version(version: object, path: FilePath) -> None:
     """Raises `InputError` unless a run or an export has the `FORMAT_VERSION` of this package."""
     if version != FORMAT_VERSION:
-        problem = "another version of this package made it, and this version does not read it"
+        maker, advice = "another", "Train, import or export it again"
+        if isinstance(version, int) and version > FORMAT_VERSION:
+            maker, advice = (
+                "a newer",
+                "Update keras_transformer, or train, import or export it again",
+            )
+        problem = f"{maker} version of this package made it, and this version does not read it"
         received = f"Received: format_version={version!r:.80} instead of {FORMAT_VERSION}"
-        advice = "Train, import or export it again"
         raise InputError(f"{os.fspath(path)}: {problem}. {received}. {advice}.")
 
 

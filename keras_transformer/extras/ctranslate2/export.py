@@ -62,7 +62,6 @@ class CTranslate2Exporter(Exporter):
     """
 
     format_name = "ctranslate2"
-    version = 3
     packages = ("ctranslate2",)
     reading_packages = ("ctranslate2",)
     banned_ids: tuple[int, ...] = ()
