@@ -61,8 +61,8 @@ def _add_translate_options(command):
     files += "lines, plain or compressed"
     group.add_argument("files", nargs="*", metavar="FILE", default=argparse.SUPPRESS, help=files)
     output = "translation of one file, or folder for translations with the names of the files"
-    kinds = "lines, text, html, markdown, srt, vtt; default for files: by name, for stdin: lines, "
-    kinds += "or with --markup html a page if it begins as one does"
+    kinds = "lines, text, html, markdown, srt, vtt, epub; default for files: by name, for stdin: "
+    kinds += "lines, or with --markup html a page if it begins as one does"
     wrapped = "lines of a text file end at a column: a paragraph, until a blank line, is a text"
     add_options(
         group,

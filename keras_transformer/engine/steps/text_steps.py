@@ -194,9 +194,15 @@ class TextsInSteps:
         return translation.text
 
     @property
-    def states(self) -> Sequence[Any]:
-        """What the first step keeps of each text that it has made; nothing without steps."""
-        return self._passed[0].states if self._passed else ()
+    def states(self) -> list[list[Any]]:
+        """What the first step keeps of the parts of each text; nothing without steps."""
+        if not self._passed:
+            return []
+        first = self._passed[0]
+        rows: list[list[Any]] = [[] for _ in range(first.num_texts)]
+        for index, state in zip(first.indices, first.states, strict=True):
+            rows[index].append(state)
+        return rows
 
     def chunks(self, size: int) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
         """Yields at most `size` texts at a time, with their options, for `Engine.translate`."""

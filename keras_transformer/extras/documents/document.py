@@ -45,7 +45,7 @@ class Document:
         return any(map(has_letters, self.texts))
 
     def pairs(
-        self, translations: "Sequence[Translation]", states: Sequence[Any]
+        self, translations: "Sequence[Translation]", states: Sequence[list[Any]]
     ) -> list[tuple[str, str]]:
         """Returns each text and its translation as people read them, after `written`.
 
@@ -56,8 +56,8 @@ class Document:
         translated = (translation.text for translation in translations)
         return list(zip(self.texts, translated, strict=True))
 
-    def written(self, translations: "Sequence[Translation]") -> str:
-        """Returns the document with the translations of `texts`."""
+    def written(self, translations: "Sequence[Translation]") -> str | bytes:
+        """Returns the document, of a binary kind the bytes, with the translations of `texts`."""
         raise NotImplementedError
 
 

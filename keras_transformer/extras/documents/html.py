@@ -2,10 +2,15 @@
 
 import html
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.extras.documents.document import Document, Settings, replaced
 from keras_transformer.text.elements import find_tags, language_of, plain_text, scan_tags
 from keras_transformer.text.language_codes import primary_language, writing_direction
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.translation import Translation
 
 _READ_FOR_CHARSET = 4096  # bytes; browsers read 1024
 _XML_ENCODING = re.compile(r"""\s*<\?xml\s[^>]*?\bencoding\s*=\s*["']([\w.:-]+)""", re.IGNORECASE)
@@ -29,12 +34,7 @@ class HtmlPage(Document):
         return translations[0].text != self.texts[0]  # Tags and scripts have letters, too.
 
     def pairs(self, translations, states):
-        (page,) = translations
-        parts = page.parts if len(states) > 1 else [page]
-        return [
-            (_source_of(block), _translation_of(block, part.text))
-            for block, part in zip(states, parts, strict=True)
-        ]
+        return pairs_of_blocks(translations, states)
 
     def written(self, translations):
         (translation,) = translations
@@ -57,6 +57,22 @@ def declared_encoding(content: bytes) -> str | None:
     return None
 
 
+def known_language(code: str | None) -> str:
+    """Returns the code of a language, "" if it is unknown or has only the model's own name."""
+    return code if code is not None and code.replace("-", "").isalnum() else ""
+
+
+def pairs_of_blocks(
+    translations: "Sequence[Translation]", states: Sequence[list[Any]]
+) -> list[tuple[str, str]]:
+    """Returns the pairs of texts in HTML, a pair for each block; see `Document.pairs`."""
+    return [
+        (_source_of(block), _translation_of(block, part.text))
+        for page, blocks in zip(translations, states, strict=True)
+        for block, part in zip(blocks, page.parts if len(blocks) > 1 else [page], strict=True)
+    ]
+
+
 def _source_of(block):
     """Returns what a person reads of a block, a `Protected`."""
     pieces, position = [], 0
@@ -75,8 +91,7 @@ def _translation_of(block, text):
 
 def _in_language(text, source, target):
     """Returns a page whose tags name the language and the direction of its translation."""
-    if target is None or not target.replace("-", "").isalnum():  # The model's own name of it.
-        target = ""
+    target = known_language(target)
     tags = [tag for tag in find_tags(text, source) if tag.attributes or tag.name == "html"]
     page = next((tag for tag in tags if tag.name == "html" and tag.kind == "begin"), None)
     if page is not None:

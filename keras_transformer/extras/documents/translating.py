@@ -13,6 +13,7 @@ from keras_transformer.base.files import check_writable, write_output
 from keras_transformer.base.options import check_choice
 from keras_transformer.extras.documents.document import Document, Settings
 from keras_transformer.extras.documents.encoding import decode
+from keras_transformer.extras.documents.epub import Epub
 from keras_transformer.extras.documents.html import HtmlPage, declared_encoding
 from keras_transformer.extras.documents.markdown import Markdown
 from keras_transformer.extras.documents.plain_text import PlainText
@@ -31,15 +32,17 @@ class DocumentKind(NamedTuple):
 
     Attributes:
         suffixes: Endings of the names of its files, in lower case.
-        read: Makes a `Document` of a text and of `Settings`.
+        read: Makes a `Document` of a text, or of bytes, and of `Settings`.
         declared_encoding: Returns the encoding that a document's bytes name, or None.
         has_marks: Whether `Settings.fallback_step` is needed.
+        is_binary: Whether documents are read and written as bytes.
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[[str, Settings], Document]
+    read: Callable[[Any, Settings], Document]
     declared_encoding: Callable[[bytes], str | None] = lambda content: None
     has_marks: bool = False
+    is_binary: bool = False
 
 
 KINDS = {
@@ -48,13 +51,14 @@ KINDS = {
     "markdown": DocumentKind((".md", ".markdown"), Markdown, has_marks=True),
     "srt": DocumentKind((".srt",), functools.partial(Subtitles, is_webvtt=False), has_marks=True),
     "vtt": DocumentKind((".vtt",), functools.partial(Subtitles, is_webvtt=True), has_marks=True),
+    "epub": DocumentKind((".epub",), Epub, is_binary=True),
 }
 """Kinds of documents by their names."""
 
 
 _GUIDE = "docs/howto/translate_documents.md"
 _CATALOGUES = (".po", ".xlf", ".xliff")
-_OFFICE = (".docx", ".doc", ".odt", ".rtf", ".pdf", ".epub")
+_OFFICE = (".docx", ".doc", ".odt", ".rtf", ".pdf")
 
 
 def kind_of(path: str | os.PathLike) -> str:
@@ -69,7 +73,7 @@ def kind_of(path: str | os.PathLike) -> str:
         if name.lower().endswith(row.suffixes):
             return kind
     if name.lower().endswith(_OFFICE):
-        rule = "documents of office programs, PDF files and e-books cannot be read"
+        rule = "documents of office programs and PDF files cannot be read"
         raise InputError(f"{name}: {rule}. Save it as HTML first.")
     if name.lower().endswith(_CATALOGUES):
         rule = "catalogues of messages (PO, XLIFF) cannot be read as documents"
@@ -81,7 +85,10 @@ def kind_of(path: str | os.PathLike) -> str:
 
 def decoded(content: bytes, suffix: str, name: str = "document") -> str:
     """Returns the text of a document; takes arguments of `translate_document`."""
-    return decode(content, name, KINDS[kind_of(suffix)].declared_encoding)[0]
+    kind = KINDS[kind_of(suffix)]
+    if kind.is_binary:
+        return "\n".join(kind.read(content, Settings(name)).texts)
+    return decode(content, name, kind.declared_encoding)[0]
 
 
 def translate_document(
@@ -102,7 +109,7 @@ def translate_document(
     Args:
         translator: `Translator` of a model that translates sentences.
         content: Bytes of the document: UTF-8, UTF-16 with a byte order mark, or for HTML the
-            encoding that the page declares.
+            encoding that the page declares. An EPUB is an archive.
         suffix: Ending of the document's name, such as `".html"`, or a name of `KINDS`.
         name: Name of the document in messages.
         wrapped: Whether the lines of a plain text were wrapped at a column, so that a paragraph is
@@ -129,7 +136,11 @@ def translate_document(
     if suffix not in KINDS:
         suffix = kind_of(suffix if "." in suffix else f".{suffix}")
     kind = KINDS[suffix]
-    text, encoding = decode(content, name, kind.declared_encoding)
+    text: str | bytes = content
+    encode: Callable[[Any], bytes] = bytes
+    if not kind.is_binary:
+        text, encoding = decode(content, name, kind.declared_encoding)
+        encode = encoding.encode
     settings = Settings(
         name,
         *codes_of_sides(translator.engine.languages, *map(options.get, LANGUAGE_OPTIONS)),
@@ -152,7 +163,7 @@ def translate_document(
     if not document.has_words(translations):
         message = f"{name}: nothing was found to translate; the document stays as it is"
         warnings.warn(message, stacklevel=2)
-    written = encoding.encode(document.written(translations))
+    written = encode(document.written(translations))
     if take_pairs is not None:
         pairs = document.pairs(translations, prepared.states)
         take_pairs([pair for pair in pairs if has_letters(pair[0])])

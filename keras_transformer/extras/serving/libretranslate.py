@@ -261,6 +261,8 @@ class LibreTranslate:
             text = _documents().decoded(file.content, suffix, file.name)
         except InputError as error:
             raise Rejection(400, str(error)) from None
+        if len(text) > (limit := self._limits.max_body_bytes):  # An e-book is compressed.
+            raise _too_large(len(text), "characters", limit, "max_body_bytes")
         source, target, _ = self._direction(asked, [text], directions)
         options = None
         if source != target:

@@ -1,12 +1,14 @@
 """The application: what its routes answer, and where they work."""
 
 import asyncio
+import io
 import json
 import re
 import threading
 import time
 import types
 import urllib.parse
+import zipfile
 
 import pytest
 from fakes import FakeTokenizer
@@ -177,6 +179,32 @@ def test_a_file_is_translated_and_fetched_as_from_libretranslate(one_app, name):
         assert (await client.get(url + "x")).status_code == 404
         # A text in the target language stays.
         assert (await client.get(await translated("fr"))).content == content
+
+    with_client(app, talk)
+
+
+def book(text):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        package = '<rootfile full-path="a.opf" media-type="application/oebps-package+xml"/>'
+        archive.writestr("META-INF/container.xml", package)
+        archive.writestr("a.opf", '<item href="a" media-type="application/xhtml+xml"/>')
+        archive.writestr("a", text)
+    return file.getvalue()
+
+
+def test_a_book_is_translated_and_fetched_unless_its_text_is_larger_than_a_request(one_app):
+    app = one_app(languages="en-fr", max_body_bytes=8000)
+
+    async def talk(client):
+        files = {"file": ("a.epub", book("<p><b>Two dogs.</b></p>"))}
+        answer = await client.post("/translate_file", data=DIRECTION, files=files)
+        fetched = await client.get(answer.json()["translatedFileUrl"])
+        with zipfile.ZipFile(io.BytesIO(fetched.content)) as archive:
+            assert archive.read("a") == b"<p><b>TWO DOGS.</b></p>"
+        files = {"file": ("a.epub", book("<p>Two dogs</p>" * 600))}
+        refused = await client.post("/translate_file", data=DIRECTION, files=files)
+        assert refused.status_code == 400 and "`max_body_bytes`" in refused.json()["error"]
 
     with_client(app, talk)
 
