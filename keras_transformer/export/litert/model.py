@@ -27,22 +27,22 @@ from keras_transformer.export.litert.file import MATRIX
 from keras_transformer.export.litert.matrices import Matrix
 
 MIN_CAPTURED = 1 << 16
-"""Least size of a large matrix; see `weight`."""
+"""Least size of a large matrix; see `captured`."""
 _captured: weakref.WeakValueDictionary[tuple, tf.Tensor] = weakref.WeakValueDictionary()
 
 
-def array(variable) -> np.ndarray:
+def as_float32(variable) -> np.ndarray:
     """Returns a weight as a float32 array, also while a graph is traced."""
     with tf.init_scope():
         return np.asarray(ops.convert_to_numpy(variable), "float32")
 
 
-def table(variable) -> Matrix:
-    """Returns the rows of a variable, for `weight`."""
+def row_matrix(variable) -> Matrix:
+    """Returns the rows of a variable, for `captured`."""
     return Matrix(("rows", id(variable)), variable.shape, lambda: row_blocks(variable))
 
 
-def weight(matrix: Matrix):
+def captured(matrix: Matrix):
     """Returns a matrix in a traced function.
 
     A graph is one protobuf message, which has at most 2 GiB, and TensorFlow's converter takes many
@@ -73,18 +73,19 @@ def project(rows, *projections, scale: float = 1.0):
 
     def read():
         pairs = zip(kernels, biases, strict=True)
-        parts = [array(kernel).reshape(-1, part.size) for kernel, part in pairs]
+        parts = [as_float32(kernel).reshape(-1, part.size) for kernel, part in pairs]
         yield np.ascontiguousarray(np.concatenate(parts, axis=1).T) * np.float32(scale)
 
     inputs = math.prod(kernels[0].shape) // biases[0].size
     key = ("product", scale, *map(id, kernels))
-    return tf.matmul(rows, weight(Matrix(key, (bias.size, inputs), read)), transpose_b=True) + bias
+    matrix = Matrix(key, (bias.size, inputs), read)
+    return tf.matmul(rows, captured(matrix), transpose_b=True) + bias
 
 
 def _bias(projection):
     if projection.bias is None:
         return np.zeros(projection.kernel.shape[-1], "float32")
-    return array(projection.bias).reshape(-1)
+    return as_float32(projection.bias).reshape(-1)
 
 
 def keys_and_values(layer, rows, count):
@@ -156,7 +157,7 @@ def normalize(layer, rows):
     centred = rows - tf.reduce_mean(rows, axis=-1, keepdims=True)
     variance = tf.reduce_mean(centred * centred, axis=-1, keepdims=True)
     scaled = centred * tf.math.rsqrt(variance + layer.epsilon)
-    return scaled * array(layer.gamma) + array(layer.beta)
+    return scaled * as_float32(layer.gamma) + as_float32(layer.beta)
 
 
 def pre_norm(block, norm, rows):
@@ -234,7 +235,7 @@ def within_window(config, bias, queries, keys):
 
 def embed(embedding, ids):
     """Looks up the scaled rows of a `TokenEmbedding`."""
-    rows = tf.gather(weight(table(embedding.embeddings)), tf.reshape(ids, (-1,)))
+    rows = tf.gather(captured(row_matrix(embedding.embeddings)), tf.reshape(ids, (-1,)))
     return rows * np.float32(rows.shape[1] ** 0.5)
 
 

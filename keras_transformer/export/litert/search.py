@@ -28,15 +28,15 @@ from keras_transformer.export.litert.matrices import Matrix
 from keras_transformer.export.litert.mixers import search_mixer, write
 from keras_transformer.export.litert.model import (
     add,
-    array,
+    as_float32,
+    captured,
     embed,
     encode,
     feed_forward,
     normalize,
     pre_norm,
     read_source,
-    table,
-    weight,
+    row_matrix,
     within_window,
 )
 from keras_transformer.layers.positions import position_table
@@ -91,7 +91,7 @@ class LiteRTSearch:
         self.forbidden_matrix = self.output_matrix.rows_at(self.forbidden_ids)
         self.output_bias = np.zeros(self.output_matrix.shape[0], "float32")
         if model.output_bias is not None:
-            self.output_bias = array(model.output_bias)
+            self.output_bias = as_float32(model.output_bias)
         self.bias = self.output_bias.copy()
         self.bias[self.forbidden_ids] = HIDDEN
         # Both sides have the same number of rows, so that equal sinusoidal tables are stored once.
@@ -226,7 +226,7 @@ class LiteRTSearch:
 
     def _logits_of_all(self, rows):
         """Returns the logits of the vocabulary; forbidden ids get `HIDDEN`."""
-        return tf.matmul(rows, weight(self.output_matrix), transpose_b=True) + self.bias
+        return tf.matmul(rows, captured(self.output_matrix), transpose_b=True) + self.bias
 
     def _logits_of(self, candidates, candidate_bias):
         """Returns the function from rows to the logits of candidates, `(batch * beams, count)`."""
@@ -235,7 +235,7 @@ class LiteRTSearch:
         def logits(rows):
             # Inside the loop, where `GraphQuantizer` sees the product. Copying int8 rows takes a
             # tenth of its time.
-            matrix = tf.gather(weight(self.output_matrix), candidates)
+            matrix = tf.gather(captured(self.output_matrix), candidates)
             return tf.matmul(rows, matrix, transpose_b=True) + bias
 
         return logits
@@ -249,10 +249,12 @@ class LiteRTSearch:
 def output_matrix(model) -> Matrix:
     """Returns the rows whose products with a hidden vector are logits."""
     if model.output_projection is None:
-        return table(model.target_embedding.embeddings)
+        return row_matrix(model.target_embedding.embeddings)
     kernel = model.output_projection.kernel
     shape = kernel.shape[1], kernel.shape[0]
-    return Matrix(("columns", id(kernel)), shape, lambda: [np.ascontiguousarray(array(kernel).T)])
+    return Matrix(
+        ("columns", id(kernel)), shape, lambda: [np.ascontiguousarray(as_float32(kernel).T)]
+    )
 
 
 class AllTokens:

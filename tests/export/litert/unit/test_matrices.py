@@ -65,8 +65,8 @@ def test_a_matrix_that_a_function_captures_is_one_tensor_and_is_freed_with_the_f
 
     def function_of(matrix):
         def product(rows):
-            products = rows @ tf.transpose(model.weight(matrix))
-            return {"products": products, "sums": rows + model.weight(matrix)[0]}
+            products = rows @ tf.transpose(model.captured(matrix))
+            return {"products": products, "sums": rows + model.captured(matrix)[0]}
 
         function = traced(product, tf.TensorSpec((3, WIDTH), tf.float32, name="rows"))
         (captured,) = function.captured_inputs
