@@ -42,7 +42,8 @@ _INSPECT = (
     ("beam_size", int, "N", "beam size of the model's own translation; default: the run's"),
 )
 # Elsewhere sources and targets are files.
-_INSPECT_FLAGS = {"source": "--text", "target": "--translation", **LANGUAGE_FLAGS}
+_INSPECT_FLAGS = {"source": "--text", "target": "--translation", "corpus": "--samples"}
+_INSPECT_FLAGS |= LANGUAGE_FLAGS
 
 
 def _add_score_options(command):
@@ -191,9 +192,10 @@ def _with_pair_file(values):
 def _inspect(options):
     values = option_values(options, "model")
     if values and not {"source", "output"} <= values.keys():
+        flags = (_INSPECT_FLAGS.get(name, "--" + name.replace("_", "-")) for name in values)
         raise InputError(
             "--text and --output need each other, and other options need both. "
-            f"Received: {', '.join(sorted(values))}."
+            f"Received: {', '.join(sorted(flags))}."
         )
     begin_with_model(options.model)
     from keras_transformer.extras.analysis.report import describe_run, inspect_run

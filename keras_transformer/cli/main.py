@@ -350,7 +350,7 @@ def _parser():
 
 def _overview(program):
     """Returns the commands in groups, and where their options are."""
-    rows = [f"{program} COMMAND ...    options of a command: {program} COMMAND --help"]
+    rows = [f"example: {program} demo    options of a command: {program} COMMAND --help"]
     for group, names in _GROUPS.items():
         rows += ["", group, *(f"  {name:<11} {_HELP[name]}" for name in names.split())]
     return "\n".join(rows)
