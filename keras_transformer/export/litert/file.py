@@ -11,7 +11,6 @@ references to one array, so equal arrays are written once. Sharing equal tables,
 operators, would save less than 1% of a base-sized file.
 """
 
-import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterable
@@ -21,8 +20,9 @@ import numpy as np
 
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_step
+from keras_transformer.export.litert.graph_editor import GraphEditor, code_index
 from keras_transformer.export.litert.matrices import Matrix, digest
-from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
+from keras_transformer.export.litert.quantization import GraphQuantizer
 
 _SPARE_BYTES = 1 << 24  # of a file without its arrays
 _LARGE_INPUTS = 1 << 24  # bytes of captured tensors, from which on memory counts more than time
@@ -155,9 +155,10 @@ def join(parts: Iterable[Part], quantize: str = "none") -> memoryview:
         _store_weights(schema, model, part)
         _append(schema, joined, model, buffers)
         for graph in joined.subgraphs[first:]:
+            editor = GraphEditor(joined, graph)
             if quantize != "none":
-                GraphQuantizer(joined, graph, buffers, quantize).run()
-            _drop_unused_tensors(graph)
+                GraphQuantizer(editor, buffers, quantize).run()
+            editor.drop_unused_tensors()
         joined.signatureDefs.append(_signature(schema, part, joined.subgraphs[first], first))
     buffers.drop_unused()
     return _packed(joined, buffers)
@@ -217,46 +218,7 @@ def _store_weights(schema, model, part):
     for index, values in zip(graph.inputs[first:], part.weights, strict=True):
         buffers[int(index)] = len(model.buffers)
         model.buffers.append(schema.BufferT(values))
-    _hold(schema, model, graph, buffers)
-
-
-def _hold(schema, model, graph, buffers):
-    """Makes constants of inputs of a graph, also in the graphs of its loops, which pass them on.
-
-    `buffers` are indices of buffers by indices of tensors.
-    """
-    for index, buffer in buffers.items():
-        graph.tensors[index].buffer = buffer
-    graph.inputs = [index for index in graph.inputs if int(index) not in buffers]
-    for operator in graph.operators:
-        code = model.operatorCodes[operator.opcodeIndex].builtinCode
-        indices = list(map(int, operator.inputs))
-        if code != schema.BuiltinOperator.WHILE or buffers.keys().isdisjoint(indices):
-            continue
-        options = operator.builtinOptions
-        condition, body = (
-            model.subgraphs[number]
-            for number in (options.condSubgraphIndex, options.bodySubgraphIndex)
-        )
-        changes = [index not in buffers for index in indices]
-        body.outputs = list(itertools.compress(body.outputs, changes))
-        operator.inputs = list(itertools.compress(operator.inputs, changes))
-        operator.outputs = list(itertools.compress(operator.outputs, changes))
-        for loop in (condition, body):
-            pairs = zip(loop.inputs, indices, strict=True)
-            held = {int(inner): buffers[index] for inner, index in pairs if index in buffers}
-            _hold(schema, model, loop, held)
-
-
-def _drop_unused_tensors(graph):
-    """Removes the tensors that no operator reads or writes: the weights before quantization."""
-    sides = [graph, *graph.operators]
-    used = {int(index) for side in sides for index in (*side.inputs, *side.outputs) if index >= 0}
-    new_indices = {-1: -1, **{old: index for index, old in enumerate(sorted(used))}}
-    graph.tensors = [graph.tensors[old] for old in sorted(used)]
-    for side in sides:
-        side.inputs = [new_indices[int(index)] for index in side.inputs]
-        side.outputs = [new_indices[int(index)] for index in side.outputs]
+    GraphEditor(model, graph).replace_inputs(buffers)
 
 
 def _signature(schema, part, graph, index):
@@ -329,7 +291,7 @@ class Buffers:
 
 def _packed(model, buffers):
     """Returns the file of a model, whose graphs cannot be used after that."""
-    import flatbuffers
+    from keras_transformer.export.litert.builder import SharingBuilder
 
     for graph in model.subgraphs:
         for operator in graph.operators:
@@ -338,38 +300,6 @@ def _packed(model, buffers):
             operator.outputs = np.array(operator.outputs, "int32")
     size = sum(0 if buffer.data is None else len(buffer.data) + 64 for buffer in model.buffers)
     # The whole size, because growing copies the buffer.
-    builder = _sharing_builder(flatbuffers, buffers.matrix_of)(size + _SPARE_BYTES)
+    builder = SharingBuilder(size + _SPARE_BYTES, buffers.matrix_of)
     builder.Finish(model.Pack(builder), IDENTIFIER)
     return memoryview(builder.Bytes)[builder.Head() :]
-
-
-def _sharing_builder(flatbuffers, matrix_of):
-    class Builder(flatbuffers.Builder):
-        """Builder that writes equal arrays once."""
-
-        def __init__(self, size):
-            super().__init__(size)
-            self._written = {}
-
-        def CreateNumpyVector(self, values):  # noqa: N802
-            matrix = matrix_of(values)
-            key = values.dtype.str, digest(values) if matrix is None else matrix.key
-            if key not in self._written:
-                self._written[key] = self._write(values, matrix)
-            return self._written[key]
-
-        def _write(self, values, matrix):
-            if values.dtype != np.uint8:
-                return super().CreateNumpyVector(values)
-            # LiteRT's schema demands that buffers begin at multiples of 16 bytes.
-            self.StartVector(1, values.size, 16)
-            self.head -= values.size
-            start = self.head
-            for rows in [values] if matrix is None else matrix.rows():
-                numbers = np.ascontiguousarray(rows).view("uint8").reshape(-1)
-                self.Bytes[start : start + numbers.size] = memoryview(numbers)
-                start += numbers.size
-            self.vectorNumElems = values.size
-            return self.EndVector()
-
-    return Builder
