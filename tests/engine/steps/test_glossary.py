@@ -109,7 +109,7 @@ WORD_ENDS = [("घर", "घर में, घरों में", 1), ("cafe",
 WORD_ENDS += [("می", "می‌خواهم می", 1), ("မီး", "မီးမီး", 2)]
 WORD_ENDS += [("か", "か\u3099 か", 1)]  # not the half of が
 WORD_ENDS += [("개", "나는 개가 있다", 1), ("dog", "犬dog犬 2dog", 1), ("dog", "dog\u00adhouse", 0)]
-WORD_ENDS += [("会社", "㍿会社", 1)]  # not a part of one character
+WORD_ENDS += [("会社", "㍿会社", 1), ("株式", "㍿株式", 1)]  # not a part of one character
 WORD_ENDS += [("epo", ">>epo<< epo", 1)]  # a tag of an imported model is no word
 
 
