@@ -120,7 +120,7 @@ class Epub(Document):
         """Returns the bytes of a package that names the language of the translation."""
         source, spans = primary_language(self._settings.source_language), []
         for start, stop in package.contents("language"):
-            name = primary_language(package.text[start:stop].strip())
+            name = primary_language(package.text[start:stop])
             # The first one is the language of the book. Others may be those of quotations.
             if not spans or name is not None and name == source:
                 spans.append((start, stop))
@@ -164,7 +164,7 @@ class _File:
 
 
 def _normalized(address, folder=""):
-    return posixpath.normpath(posixpath.join(folder, unquote(address.strip())))
+    return posixpath.normpath(posixpath.join(folder, unquote(address)))
 
 
 class _Page(HtmlPage):

@@ -3,6 +3,7 @@
 import io
 import struct
 import time
+import tracemalloc
 import zipfile
 from xml.etree import ElementTree
 
@@ -15,9 +16,10 @@ from keras_transformer.extras.documents import epub, translate_document
 from keras_transformer.extras.documents.translating import decoded
 from keras_transformer.text.languages import Languages
 
-CONTAINER = """<?xml version="1.0"?>
+ROOTFILE = '<rootfile full-path="{}" media-type="application/oebps-package+xml"/>'
+CONTAINER = f"""<?xml version="1.0"?>
 <container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0"><rootfiles>
-<rootfile full-path="OEBPS/content.opf" media-type="application/oebps-package+xml"/>
+{ROOTFILE.format("OEBPS/content.opf")}
 <rootfile full-path="other.pdf" media-type="application/pdf"/></rootfiles></container>"""
 XHTML, NCX = "application/xhtml+xml", "application/x-dtbncx+xml"
 PACKAGE = """<?xml version="1.0" encoding="utf-8"?>
@@ -159,6 +161,14 @@ def test_a_book_whose_new_language_is_unknown_keeps_its_languages(target):
     assert b'lang=""' in book["OEBPS/text/a b.xhtml"]  # As HTML defines an unknown language.
 
 
+def test_pages_of_all_packages_of_a_book_are_translated():
+    other = CONTAINER.replace("</rootfiles>", f"{ROOTFILE.format('b.opf')}</rootfiles>")
+    item = f'<item href="OEBPS/unlisted.xhtml" media-type="{XHTML}"/>'
+    book = contents(translated(changed(**{"META-INF/container.xml": other, "b.opf": item})))
+    assert book["OEBPS/unlisted.xhtml"] == b"<p>TWO</p>"
+    assert book["cover.xhtml"].decode() == EXPECTED["cover.xhtml"]
+
+
 def test_each_page_has_its_own_encoding():
     page = '<?xml version="1.0" encoding="{}"?><html><p>é two</p></html>'
     latin, wide = (
@@ -274,6 +284,17 @@ def test_a_book_that_grows_too_large_is_refused_whatever_its_headers_say(monkeyp
     book = changed(bomb=bytes(5_000_000)).replace(struct.pack("<L", 5_000_000), b"d\0\0\0")
     with pytest.raises(InputError, match="Bad CRC-32|at most 1 MiB"):
         translated(book)
+
+
+def test_no_more_of_a_book_that_grows_too_large_is_unpacked_than_it_may_have(monkeypatch):
+    monkeypatch.setattr(epub, "_MAX_BYTES", 1 << 20)
+    book = changed(bomb=bytes(50_000_000))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="at most 1 MiB"):
+        translated(book)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000_000
 
 
 def test_entities_that_a_file_declares_are_not_expanded():
