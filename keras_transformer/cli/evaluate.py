@@ -42,7 +42,7 @@ _INSPECT = (
     ("beam_size", int, "N", "beam size of the model's own translation; default: the run's"),
 )
 # Elsewhere sources and targets are files.
-_INSPECT_FLAGS = {"source": "--text", "target": "--translation", "corpus": "--samples"}
+_INSPECT_FLAGS = {"source": "--text", "target": "--translation", "corpus": "--pairs"}
 _INSPECT_FLAGS |= LANGUAGE_FLAGS
 
 

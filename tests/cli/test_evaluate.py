@@ -150,7 +150,14 @@ def test_scoring_ends_at_another_fault_with_its_line(call, recorder, tmp_path, m
 
 @pytest.mark.parametrize(
     "options",
-    ["--text a", "--output new", "--beam-size 2", "--from en --to de", "--text a --samples b c"],
+    [
+        "--text a",
+        "--output new",
+        "--beam-size 2",
+        "--from en --to de",
+        "--output new --to de",
+        "--text a --pairs b c",
+    ],
 )
 def test_options_of_a_sentence_need_a_sentence_and_a_folder(call, options):
     code, out, err, _ = call("inspect", *options.split())
