@@ -1,6 +1,7 @@
 """`translate --bilingual`: sources beside translations, for revision."""
 
 import html.parser
+import os
 
 import pytest
 from fakes import FakeEngine
@@ -90,7 +91,7 @@ def test_documents_are_pairs_without_tags_marks_and_texts_without_letters(pairs_
     page = (
         '<!doctype html><title>two</title><p>a <b title="big">dog</b><br>&lt;3 &amp; <code>x</code>'
     )
-    page += '<td>42<td><img alt="a cat">'
+    page += '<td>42<td>&lt;b&gt; more<td><img alt="a cat">'
     (tmp_path / "docs/a.html").write_text(page)
     (tmp_path / "docs/b.md").write_text("# two **dogs**\n\n> play `x`\n> [here](http://a.b)\n")
     (tmp_path / "docs/sub/c.txt").write_text("two\n----\n12:30\ndogs\n")
@@ -103,6 +104,7 @@ def test_documents_are_pairs_without_tags_marks_and_texts_without_letters(pairs_
         ("two", "TWO"),
         ("big", "BIG"),
         ("a dog <3 & x", "A DOG <3 & x"),
+        ("<b> more", "<B> MORE"),
         ("a cat", "A CAT"),
         ("two dogs", "TWO DOGS"),
         ("play `x` here", "PLAY `x` HERE"),
@@ -203,6 +205,35 @@ def test_a_mistake_is_one_line_and_writes_nothing(translate, tmp_path, arguments
     assert err.startswith(f"keras-transformer: {message}")
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "a.html").read_text() == "<p>two"
+
+
+def test_a_link_stays_and_a_pipe_gets_the_file(translate, tmp_path, in_background):
+    (tmp_path / "link.tsv").symlink_to(tmp_path / "file.tsv")
+    os.mkfifo(tmp_path / "pipe.tsv")
+    read = []
+    thread = in_background(lambda: read.append((tmp_path / "pipe.tsv").read_text()))
+    for name in ("link.tsv", "pipe.tsv"):
+        assert translate("--bilingual", name, stdin=b"two\n")[0] == 0
+    assert (tmp_path / "link.tsv").is_symlink()
+    assert (tmp_path / "file.tsv").read_text() == "two\tTWO\n"
+    assert (tmp_path / "pipe.tsv").is_fifo()
+    thread.join(9)
+    assert read == ["two\tTWO\n"]
+
+
+def test_a_name_of_a_language_that_is_no_code_is_unknown_in_a_page(translate, tmp_path):
+    engine = English()
+    engine.languages = Languages(directions=(("en", '"x'),))
+    assert translate("--bilingual", "a.html", engine=engine, stdin=b"two\n")[0] == 0
+    (_, (source, target)) = Cells((tmp_path / "a.html").read_text()).rows
+    assert (source[1]["lang"], target[1]["lang"]) == ("en", "")
+
+
+def test_a_name_that_is_not_utf_8_is_written_with_an_escape(translate, tmp_path):
+    name = os.fsdecode(b"a\xff.txt")
+    (tmp_path / name).write_text("two")
+    assert translate(name, "--output", "b.txt", "--bilingual", "a.html")[0] == 0
+    assert b">a\\udcff.txt</th>" in (tmp_path / "a.html").read_bytes()
 
 
 def names(folder):

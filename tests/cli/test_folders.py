@@ -2,8 +2,10 @@
 
 import os
 import re
+import warnings
 
 import pytest
+from markup_engines import SayingEngine, in_order
 
 
 @pytest.fixture
@@ -75,8 +77,12 @@ def test_five_names_of_what_was_left_out_are_shown_and_the_rest_is_counted(trans
     for number in range(5):
         (docs / f"{number}.csv").touch()
     err = translate("docs", "--output", "out")[2]
-    names = ", ".join(f"docs/{number}.csv" for number in range(5))
-    assert err.endswith(f"left out: {names} and 2 more\n")
+    names = [f"docs/{number}.csv" for number in range(5)]
+    assert err.endswith(f"left out: {', '.join(names)} and 2 more\n")
+    (docs / "4.csv").unlink()
+    (docs / "sub/c.json").unlink()
+    err = translate("docs", "--output", "out")[2]
+    assert err.endswith(f"left out: {', '.join([*names[:4], 'docs/d.png'])}\n")
 
 
 def test_a_folder_that_cannot_be_listed_is_named(translate, docs, monkeypatch):
@@ -102,6 +108,23 @@ def test_a_broken_document_stops_no_other_and_leaves_no_file(translate, tmp_path
     assert second.startswith("keras-transformer: files: 2, texts: 3, words: 4, ")
     assert last == "keras-transformer: 1 of 3 files were not translated."
     assert {**files_below(tmp_path / "out"), "sub/b.md": TREE["sub/b.md"]} == TREE
+
+
+def test_words_are_those_of_sources_and_all_warnings_of_a_document_count(translate, docs):
+    class Wordy(SayingEngine):
+        def translate(self, texts, **options):
+            for number in range(2):
+                warnings.warn(f"{number}", stacklevel=2)
+            return super().translate(texts, **options)
+
+    engine = Wordy(lambda words: in_order([*words, "more"]))
+    err = translate("docs", "--output", "out", engine=engine)[2]
+    assert "files: 3, texts: 4, words: 6, " in err and "warnings: 6;" in err
+
+
+def test_a_folder_of_one_document_becomes_a_folder(translate, tmp_path, docs):
+    assert translate("docs/sub/deep", "--output", "out")[0] == 0
+    assert files_below(tmp_path / "out") == {"a.txt": "PLAY"}
 
 
 def test_warnings_are_counted(translate, docs):
