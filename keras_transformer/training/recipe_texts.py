@@ -107,9 +107,10 @@ class RecipeTexts:
         Raises `InputError` for a file that does not exist.
         """
         base = pathlib.Path(self.recipe.data.folder)
-        source, target = base / corpus.source, corpus.target and base / corpus.target
-        for path in filter(None, (source, target)):
-            if not path.exists():
+        source = base / corpus.source
+        target = None if corpus.target is None else base / corpus.target
+        for path in (source, target):
+            if path is not None and not path.exists():
                 rule = f"{path}: no such file. The files of a recipe are in `data.folder`"
                 raise InputError(f"{rule}. Received: data.folder={str(base)!r}.")
         if corpus.is_tmx:
