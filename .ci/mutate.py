@@ -7,7 +7,7 @@ import argparse
 import ast
 import contextlib
 import difflib
-import importlib
+import importlib.util
 import os
 import pathlib
 import random

@@ -42,7 +42,7 @@ from keras_transformer.base.errors import (
 FilePath = str | os.PathLike
 MANIFEST = "export.json"  # the marker of an export
 SHORTLIST_FILE = "shortlist.npy"  # of a run or an export
-FORMAT_VERSION = 3  # Development used 1 and 2, and 3 for CTranslate2, with several meanings.
+FORMAT_VERSION = 4  # Development used 1 to 3, with several meanings.
 """Version of the files of runs and exports, in `recipe.yaml` and `export.json`."""
 _UNLISTED = (MANIFEST, "README.md", "verification.json")  # files that no manifest lists
 _PROCESS = r"\d+-[0-9a-f]{8}"

@@ -54,6 +54,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         files = str(owned.enter_context(folder_of_files()))
         metrics = temporary_folder(Path(tempfile.gettempdir(), "kt-metrics-"))
         os.environ[METRICS_FOLDER] = str(owned.enter_context(metrics))
+        owned.callback(os.environ.pop, METRICS_FOLDER, None)
 
         def application():
             export = served_export(options)
