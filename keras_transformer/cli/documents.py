@@ -155,7 +155,7 @@ def _translate_file(translator, path, output, kind, options):
 
 
 class _Summary:
-    """What was done with files, as a line.
+    """Counts of what was done with files, as a line.
 
     Attributes:
         left_out: Paths of files and folders that were not read.

@@ -223,7 +223,7 @@ def test_a_link_stays_and_a_pipe_gets_the_file(translate, tmp_path, in_backgroun
 
 def test_a_name_of_a_language_that_is_no_code_is_unknown_in_a_page(translate, tmp_path):
     engine = English()
-    engine.languages = Languages(directions=(("en", '"x'),))
+    engine.languages = Languages(directions=(("en", "x y"),))
     assert translate("--bilingual", "a.html", engine=engine, stdin=b"two\n")[0] == 0
     (_, (source, target)) = Cells((tmp_path / "a.html").read_text()).rows
     assert (source[1]["lang"], target[1]["lang"]) == ("en", "")
