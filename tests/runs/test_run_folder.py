@@ -58,7 +58,9 @@ def test_a_run_of_another_version_is_one_line(run, version):
     run.recipe_file.write_text(text.replace(line, other))
     readers = (lambda: Recipe.of_run(run)), run.decoding
     for read in (*readers, lambda: engine_of_run(run), lambda: check_resumable(run, recipe)):
-        maker = r"a newer version .*\. Update" if version == FORMAT_VERSION + 1 else "another version"
+        maker = (
+            r"a newer version .*\. Update" if version == FORMAT_VERSION + 1 else "another version"
+        )
         with pytest.raises(InputError, match=f"run: {maker} .* or export it again.$"):
             read()
     if version is None:
