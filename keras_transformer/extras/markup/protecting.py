@@ -197,13 +197,16 @@ def _with_stand_ins(protected):
     text, texts, number, last = protected.text, {}, 1, -1
     if not has_letters(text):  # It stays as it is.
         return protected
+    # `X12` is also a beginning of `X123`. No number has more digits than twice the text's length.
+    runs = re.findall(rf"X([0-9]{{1,{len(str(2 * len(text)))}}})", text)
+    taken = {run[:stop] for run in runs for stop in range(1, len(run) + 1)}
     for index, part in enumerate(protected.source_parts):
         start, stop = part.start, part.stop
         if not part.is_item or start < stop or start == last or _UNREAD.match(part.literal):
             continue
         if _LETTER.match(text[start - 1 : start]) or _LETTER.match(text[start : start + 1]):
             continue
-        while f"X{number}" in text:
+        while str(number) in taken:
             number += 1
         texts[index], number, last = f"X{number}", number + 1, start
     if not texts:
