@@ -228,13 +228,13 @@ def _documents_of(paths, output, kind, left_out):
         if os.path.commonpath(folders) in folders:
             rule = "the output must be outside of the folder, and the folder outside of the output"
             raise InputError(f"{output}: {rule}. Received: the folder {path}.")
-        count, others = len(documents), []
-        for file in _files_below(path, others):
+        count, left_out_below = len(documents), []
+        for file in _files_below(path, left_out_below):
             documents.append((file, os.path.relpath(file, path)))
         if len(documents) == count:
-            rest = f" Left out: {_some(others)}." if others else ""
+            rest = f" Left out: {_some(left_out_below)}." if left_out_below else ""
             raise InputError(f"{path}: there is no document below this folder.{rest}")
-        left_out += others
+        left_out += left_out_below
     return documents
 
 

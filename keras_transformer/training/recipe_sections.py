@@ -180,9 +180,9 @@ class DataSection(PairChecks):
             if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
                 rule = f"Each corpus of `data.{part}` must have a `name` of its own."
                 raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
-        most = 1 - GLOSSARY_SHARE if self.glossary else 1
-        if (total := sum(self.noise.shares.values())) > most + 1e-9:
-            rule = f"The shares of `data.noise` must be at most {most} in all"
+        limit = 1 - GLOSSARY_SHARE if self.glossary else 1
+        if (total := sum(self.noise.shares.values())) > limit + 1e-9:
+            rule = f"The shares of `data.noise` must be at most {limit} in all"
             reason = f", because `data.glossary` has {GLOSSARY_SHARE}" if self.glossary else ""
             raise InputError(f"{rule}{reason}. Received: {total:.4g}.")
         return self

@@ -77,8 +77,8 @@ def with_lines(parts: list[Any], source_parts: list[Any]) -> list[Any]:
     places, position = [], 0  # of each space: its position, its part, and its place there
     for number, part in enumerate(parts):
         if isinstance(part, str):
-            found = [match.start() for match in re.finditer(" ", part)]
-            places += [(position + place, number, place) for place in found]
+            spaces = [match.start() for match in re.finditer(" ", part)]
+            places += [(position + place, number, place) for place in spaces]
         position += _width(part)
     targets = [place * position / max(size, 1) for place in before]
     cuts: dict[int, list[int]] = {}

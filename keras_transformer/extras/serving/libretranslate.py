@@ -60,7 +60,7 @@ _LINE_BREAK = re.compile(r"(<br ?/?>)")  # of Subtitle Edit, in texts that are n
 
 
 class Plan(NamedTuple):
-    """What is translated of the texts of a request, and where.
+    """Texts of a request that are translated, and their places.
 
     Attributes:
         texts: Texts to translate.
